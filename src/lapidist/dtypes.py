@@ -237,6 +237,17 @@ def complex_product(dtype: str, b_dtype: str) -> str:
     return wide if meets else ""
 
 
+def type_of_both(dtype: str, b_dtype: str) -> str:
+    """A type that holds all numbers of two types that do not meet."""
+    if PART_OF.keys() & {dtype, b_dtype}:
+        parts = [PART_OF.get(name, name) for name in (dtype, b_dtype)]
+        fits = all(part == "float32" or size_of(part) < size_of("float32") for part in parts)
+        return "complex64" if fits else "complex128"
+    if size_of(dtype) == size_of(b_dtype):
+        return "float32"
+    return max(dtype, b_dtype, key=size_of)
+
+
 def outputs_of(dtype: str, b_dtype: str) -> tuple[str, ...]:
     """What a product of two types may be written as, the default first. Types that only NumPy multiplies give
     themselves.

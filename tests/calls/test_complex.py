@@ -197,6 +197,29 @@ def test_refusals_of_gram() -> None:
         lapidist.matmul(a, a.conj().T, symmetric=True)
 
 
+@lapidist.epilogue
+def shifted(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return acc * scale + base - 1
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_functions_of_gram_keep_conjugates(device: str) -> None:
+    """Real numbers, and matrices that equal their conjugated transpose."""
+    a, base = whole(2, 6, 4), whole(6, 6, seed=1)
+    base += base.conj().T
+    right = (a @ a.mT.conj()) * 2 + base - 1
+    how: Any = {"symmetric": ("base",), "device": device}
+    result = lapidist.gram(a, epilogue=shifted(scale=2.0, base=base), **how)
+    same(result, right)
+    half = lapidist.gram(a[0], epilogue=shifted(scale=2.0, base=base), triangle="upper", **how)
+    same(half, np.triu(right[0]))
+    out = np.full((6, 6), 7, np.complex64)
+    for scale in (2j, np.array([2.0], np.complex64)):
+        with pytest.raises(lapidist.ArgumentError, match="scale: must be real, as the result of gram equals"):
+            lapidist.gram(a[0], out=out, epilogue=shifted(scale=scale, base=base), **how)
+    assert (out == 7).all()
+
+
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "op": (
         {"trans_a": "H"},

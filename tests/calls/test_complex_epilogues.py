@@ -91,6 +91,16 @@ def test_constants_are_added_to_real_parts(device: str) -> None:
     same(plan.execute(a, b), right)
 
 
+@pytest.mark.parametrize("device", PLACES)
+def test_a_plan_conjugates_each_time(device: str) -> None:
+    a, b, tile = whole(5, 4), whole(3, 5), whole(4, 3)
+    how: dict[str, Any] = {"trans_a": "C", "trans_b": "C", "device": device}
+    plan = lapidist.plan(a, b, epilogue=lapidist.epilogues.residual(residual=tile), **how)
+    for seed in range(3):
+        a[...], tile[...] = whole(5, 4, seed=seed), whole(4, 3, seed=seed)
+        same(plan.execute(a, b), a.conj().T @ b.conj().T + tile)
+
+
 def test_plans_of_lists_are_refused() -> None:
     with pytest.raises(lapidist.DTypeError, match="a: lists that are planned must hold real matrices"):
         lapidist.plan([whole(4, 5)], [whole(5, 3)], device="machine")

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lapidist.backends.host_product
 from in_turns import sampled
+from lapidist.calls import symmetric
 from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
 from lapidist_lab.fuzz import mistakes
@@ -182,7 +183,14 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_complex_and_symmetric_products_are_drawn() -> None:
     calls = [call_of(replace(HOST, frameworks=("numpy", "torch")), group) for group in range(500)]
     kinds = [call.kind for call in calls]
-    assert {kind.a for kind in kinds} >= {"complex64", "complex128"}
+    assert {kind.a for kind in kinds} >= {"complex64", "complex128", "complex32"}
+    assert {kind.precision for kind in kinds if kind.is_complex} == {"ieee", "tf32", "3m"}
+    assert {kind.addend for kind in kinds if kind.is_complex} == {"", "row", "column", "tile"}
+    of_itself = [kind for kind in kinds if kind.function == "gram"]
+    assert {kind.triangle for kind in of_itself} == {None, "lower", "upper"}
+    assert {kind.beta for kind in of_itself} == {"zero", "any", "one"}
+    assert {kind.addend for kind in of_itself} == {"", "tile"}
+    assert any(kind.dimensions for kind in of_itself)
     assert any(kind.is_complex and kind.a != kind.b for kind in kinds)
     assert any(isinstance(call.alpha, complex) for call in calls)
     assert "C" in {op for kind in kinds for op in (kind.trans_a, kind.trans_b)}
@@ -195,10 +203,17 @@ def test_complex_and_symmetric_products_are_drawn() -> None:
 
 def test_lost_conjugates_and_halves_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lapidist.calls.bound.applied", lambda op, operand: operand.transposed())
-    monkeypatch.setattr("lapidist.calls.symmetric.copy_half", lambda *operands: None)
+    copy = symmetric.copy_half
+
+    def copy_lower(values: Any, to: Any, half: str) -> None:
+        if to is not None:
+            copy(values, to, "lower")
+
+    monkeypatch.setattr(symmetric, "copy_half", copy_lower)
     found = wrong(cases(HOST, 500))
     assert any("'C'" in words and "off by" in words for words in found)
-    assert any("gram(" in words for words in found)
+    assert any("gram(" in words and "is not symmetric" in words for words in found)
+    assert any("the other half is not what it was" in words for words in found)
 
 
 def test_processes_change_nothing() -> None:

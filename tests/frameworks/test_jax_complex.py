@@ -141,6 +141,40 @@ def test_layers_with_residuals() -> None:
     same(lj.linear(a, b, residual=residual), a @ b.T + residual)
 
 
+@pytest.mark.usefixtures("way")
+def test_three_products() -> None:
+    """With every op and kind of number, where both are complex; else four."""
+    c, three = whole(5, 3, seed=2), partial(lj.gemm, precision="3m")
+    for number, (trans_a, trans_b) in enumerate(product(OPS, OPS)):
+        a, b = whole(*((7, 5) if trans_a else (5, 7))), whole(*((3, 7) if trans_b else (7, 3)), seed=1)
+        x, y = (a.real, b) if number == 4 else (a, b)
+        alpha, beta = FACTORS[number % len(FACTORS)]
+        right = (alpha * (OPS[trans_a](x) @ OPS[trans_b](y)) + beta * c).astype("c8")
+        how: Any = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+        same(three(x, y, c, **how), right)
+    a, b = whole(2, 3, 5, 7), whole(3, 7, 4)
+    for x, y in ((a, b), (a, b[0]), (a[0, 0, 0], b), (a[..., :0], b[:, :0])):
+        same(lj.matmul(x, y, precision="3m"), x @ y)
+
+
+def test_three_products_differ_from_four_and_so_do_their_gradients() -> None:
+    """Imaginary parts are differences of large numbers; the same program batches them on a GPU."""
+    thrice = partial(lj.gemm, precision="3m", trans_a=True, trans_b="C")
+    a, b = whole(64, 32), whole(16, 64)
+    lowered = jax.jit(thrice).trace(a, b).lower(lowering_platforms=("cuda",)).as_text()
+    assert "tensor<3x32x64xf32>, tensor<3x64x16xf32>) -> (tensor<3x32x16xf32>" in lowered
+    gradient = jax.grad(lambda a, b: abs(thrice(a, b)).sum(), (0, 1))
+    assert str(jax.make_jaxpr(gradient)(a, b)).count("3m") == 3
+    test_util = importlib.import_module("jax.test_util")
+    with jax.enable_x64(True):
+        operands = (a[:3, :2] / 4).astype("c16"), (b[:4, :3] / 4).astype("c16")
+        test_util.check_grads(thrice, operands, 2, rtol=1e-4, atol=1e-4)
+        assert str(jax.make_jaxpr(gradient)(*operands)).count("3m") == 3
+    same(lj.gram(a, precision="3m"), a @ a.conj().T)
+    mapped = jax.jit(jax.vmap(partial(lj.matmul, precision="3m"), (1, None)))
+    same(mapped(a.reshape(8, 8, 32), b.T[:32]), a.reshape(8, 8, 32).swapaxes(0, 1) @ b.T[:32])
+
+
 def test_jax_conjugates_otherwise_than_torch() -> None:
     """The gradient of |z|^2 is 2 conj(z) in JAX, 2 z in torch: so of the products'."""
     torch = pytest.importorskip("torch")
@@ -188,6 +222,9 @@ def test_infinite_parts_stay_where_they_are() -> None:
     infinite = np.array([[complex(np.inf, 1.0)]], np.complex64)
     multiplied = partial(lowered.by_real_numbers, product=lowered.Product())
     assert jax.jit(multiplied)(np.ones((1, 1), "f4"), infinite)[0][0, 0] == infinite[0, 0]
+    of_three = lowered.Product(("a", "b", "c"), alpha=2.0, beta=1.0, precision="3m")
+    one, thrice = np.ones((1, 1), "c8"), partial(lowered.by_real_numbers, product=of_three)
+    assert jax.jit(thrice)(one, one, infinite)[0][0, 0] == infinite[0, 0]
 
 
 def test_a_gpu_gets_products_of_real_numbers() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import lapidist
 from lapidist.backends.machine_backend import MachineBackend
 from lapidist.errors import ShapeError
 
@@ -44,6 +46,81 @@ def test_against_jax(rng: np.random.Generator, trans: bool, device: Any) -> None
 def test_the_gradient_is_one_product() -> None:
     program = str(jax.make_jaxpr(jax.grad(lambda a: lj.gram(a).sum()))(np.ones((9, 7), np.float32)))
     assert program.count("lapidist_product[") == 2
+
+
+@lapidist.epilogue
+def squashed(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return lapidist.tanh(acc * scale) + base
+
+
+@lapidist.epilogue
+def scaled(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return acc * scale + base
+
+
+@pytest.mark.parametrize(("dtype", "trans"), [("f4", False), ("c8", True)])
+def test_epilogues_and_their_gradients(rng: Any, dtype: str, trans: bool) -> None:
+    """Of a batch in one product, of mapped matrices with numbers of their own, and of XLA's functions."""
+
+    def random(*shape: int) -> Any:
+        numbers = rng.standard_normal(shape)
+        return (numbers + 1j * rng.standard_normal(shape) if dtype == "c8" else numbers).astype(dtype)
+
+    n, is_complex = (7, dtype == "c8") if trans else (9, dtype == "c8")
+    a, base, c, weights = random(2, 9, 7), random(n, n), random(n, n), random(2, n, n)
+    base, c, scale = base + base.conj().T, c + c.conj().T, np.float32([0.5, 0.25])
+    followed = scaled if is_complex else squashed
+
+    def ours(a: Any, c: Any, scale: Any, base: Any) -> Any:
+        epilogue = followed(scale=scale, base=base)
+        how: Any = {"alpha": 0.5, "beta": 2.0, "trans": trans}
+        return lj.gram(a, c, epilogue=epilogue, symmetric=("base",), **how)
+
+    def theirs(a: Any, c: Any, scale: Any, base: Any) -> Any:
+        of_a = a.swapaxes(-2, -1).conj()
+        sums = (0.5 * (of_a @ a if trans else a @ of_a) + 2.0 * c) * scale
+        return (sums if is_complex else jax.numpy.tanh(sums)) + base
+
+    def loss(f: Any, *operands: Any) -> Any:
+        return (f(*operands) * weights).sum().real
+
+    operands = a, c, scale[0], base
+    d = np.asarray(jax.jit(ours)(*operands))
+    np.testing.assert_array_equal(d, d.conj().swapaxes(-2, -1))
+    np.testing.assert_allclose(d, theirs(*operands), rtol=1e-4, atol=1e-4)
+    (value, found), (right, expected) = (
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1, 2, 3)))(*operands) for f in (ours, theirs)
+    )
+    np.testing.assert_allclose(value, right, rtol=1e-3, atol=1e-3)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+    mapped_operands: Any = (
+        ((0, None, 0, None), (a, c, scale, base)),
+        ((0, None, None, 0), (a, c, scale[0], np.stack([base, 2 * base]))),
+        ((None, 0, None, None), (a[0], np.stack([c, 2 * c]), scale[0], base)),
+    )
+    for dims, parts in mapped_operands:
+        mapped = (np.asarray(jax.vmap(f, dims)(*parts)) for f in (ours, theirs))
+        np.testing.assert_allclose(*mapped, rtol=1e-4, atol=1e-4)
+
+
+def test_an_epilogue_is_in_the_same_operation() -> None:
+    """Without a gradient. Emulated sums are those of XLA's function."""
+    a = np.ones((9, 300), np.float32)
+    for epilogue, half in ((lapidist.epilogues.relu, "both"), (squashed(scale=1.0, base=a[:, :9]), "lower")):
+        program = str(
+            jax.make_jaxpr(
+                lambda a, e=epilogue, h=half: lj.gram(
+                    a, epilogue=e, symmetric=() if h == "both" else ("base",)
+                )
+            )(a)
+        )
+        assert program.count("lapidist_product[") == 1
+        assert f"triangle={half}" in program.replace("'", "").replace('"', "")
+        assert "tanh" not in program.replace("Step", "").split("]")[-1]
+    d = np.asarray(lj.gram(a, precision="emulated", epilogue=lapidist.epilogues.relu))
+    np.testing.assert_array_equal(d, np.full((9, 9), 300))
 
 
 def test_a_c_of_another_shape() -> None:

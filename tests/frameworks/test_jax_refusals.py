@@ -20,6 +20,17 @@ def small(array: Any) -> Any:
     return array.astype("float8_e4m3fn")
 
 
+@lapidist.epilogue
+def based(acc: Any, base: lapidist.Tile) -> Any:
+    return acc + base
+
+
+@lapidist.epilogue
+def scaled(acc: Any, scale: lapidist.Scalar) -> Any:
+    return acc * scale
+
+
+BASED = based(base=np.ones((2, 2), "f4"))
 CALLS: dict[str, Call] = {  # by the words of the error
     "b: element type must be that of a, float32; got float16": lambda jax, ours: jax.jit(ours.matmul)(
         A, B.astype("f2")
@@ -33,9 +44,25 @@ CALLS: dict[str, Call] = {  # by the words of the error
     'trans_a: must be True or False; got .H.*"C" conjugates': lambda jax, ours: ours.gemm(
         A.astype("c8"), B, trans_a="H"
     ),
-    'precision: "3m" takes several launches': lambda jax, ours: ours.matmul(
-        A.astype("c8"), B.astype("c8"), precision="3m"
+    'precision: "3m" is a way to multiply complex numbers; a is float32': lambda jax, ours: jax.jit(
+        lambda a, b: ours.matmul(a, b, precision="3m")
+    )(A, B),
+    "epilogue: bias has the Row bias, by which .* differ": lambda jax, ours: ours.gram(
+        A, epilogue=lapidist.epilogues.bias(bias=np.ones(2, "f4"))
     ),
+    "epilogue: based has the Tile base, which may differ": lambda jax, ours: ours.gram(A, epilogue=BASED),
+    "symmetric: names Tile operands of based; got 'bias'": lambda jax, ours: ours.gram(
+        A, epilogue=BASED, symmetric=("base", "bias")
+    ),
+    "symmetric: names Tile operands of an epilogue; .* no epilogue": lambda jax, ours: ours.gram(
+        A, symmetric=("base",)
+    ),
+    "scale: must be real, as the result of gram .* got 2j": lambda jax, ours: ours.gram(
+        A.astype("c8"), epilogue=scaled(scale=2j)
+    ),
+    "scale: must be real, as the result of gram .* got complex64": lambda jax, ours: jax.jit(
+        lambda scale: ours.gram(A.astype("c8"), epilogue=scaled(scale=scale))
+    )(np.complex64(1)),
     "epilogue: of complex numbers must add": lambda jax, ours: ours.linear(
         A.astype("c8"), A.astype("c8"), activation="relu"
     ),

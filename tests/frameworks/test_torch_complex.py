@@ -161,3 +161,26 @@ def test_numbers_that_are_refused(lt: Any) -> None:
         lt.gemm(torch.ones(2, 2), torch.ones(2, 2), alpha=1j)
     with pytest.raises(lapidist.ArgumentError, match="trans_a: must be True or False; got 'T'"):
         lt.gemm(random(2, 2), random(2, 2), trans_a="T")
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_types_that_do_not_meet() -> None:
+    """The conversion that is named keeps every number, and is no wider than that."""
+    a, b = torch.ones(4, 5, dtype=torch.complex64), torch.ones(5, 3)
+    halves = a.to(torch.complex32)
+    for x, other, conversion in (
+        (a, torch.complex128, "a to complex128"),
+        (a, torch.complex32, "b to complex64"),
+        (a, torch.bfloat16, "b to complex64"),
+        (a, torch.float64, "both to complex128"),
+        (a, torch.int32, "both to complex128"),
+        (halves, torch.float32, "both to complex64"),
+        (halves, torch.complex64, "a to complex64"),
+    ):
+        with pytest.raises(
+            lapidist.DTypeError, match=rf"b: element type must .* Convert {conversion}, which"
+        ):
+            lapidist.matmul(x, b.to(other))
+    for precision in ("tf32", "emulated"):
+        with pytest.raises(lapidist.LapidistError, match=rf"{precision}.* convert .*to complex64"):
+            lapidist.matmul(halves, halves.mT, precision=precision)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -34,6 +35,95 @@ def test_compiled_as_one_graph() -> None:
     function = torch.compile(lambda a: lt.gram(a, alpha=2.0) + 1, fullgraph=True, backend="aot_eager")
     a = torch.randn(6, 4)
     torch.testing.assert_close(function(a), 2 * a @ a.T + 1)
+
+
+@lapidist.epilogue
+def squashed(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return lapidist.tanh(acc * scale) + base
+
+
+@lapidist.epilogue
+def scaled(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return acc * scale + base
+
+
+@pytest.mark.parametrize("trans", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_epilogues_and_their_gradients(trans: bool, dtype: Any) -> None:
+    """In one launch, and by torch where gradients are recorded: symmetric bit by bit both times."""
+    n, followed = 5 if trans else 7, scaled if dtype.is_complex else squashed
+    a, c, base = (torch.randn(*shape, dtype=dtype) for shape in ((2, 7, 5), (n, n), (n, n)))
+    operands = a, c + c.mH, base + base.mH
+
+    def ours(a: Any, c: Any, base: Any) -> Any:
+        epilogue = followed(scale=0.25, base=base)
+        return lt.gram(a, c, alpha=0.5, beta=2.0, trans=trans, epilogue=epilogue, symmetric=("base",))
+
+    def theirs(a: Any, c: Any, base: Any) -> Any:
+        sums = (0.5 * (a.mH @ a if trans else a @ a.mH) + 2.0 * c) * 0.25
+        return (sums if dtype.is_complex else torch.tanh(sums)) + base
+
+    at_once, right = ours(*operands), theirs(*operands)
+    operands = tuple(operand.requires_grad_() for operand in operands)
+    recorded = ours(*operands)
+    for result in (at_once, recorded):
+        assert torch.equal(result, result.mH)
+        torch.testing.assert_close(result, right)
+    weights = torch.randn_like(right)
+    losses = (
+        (result * weights).sum().real if dtype.is_complex else (result * weights).sum()
+        for result in (recorded, theirs(*operands))
+    )
+    for one, other in zip(*(torch.autograd.grad(loss, operands) for loss in losses), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_torch_computes_is_mirrored() -> None:
+    """Where it computes the two of a pair otherwise; infinite elements stay so."""
+    mirrored = importlib.import_module("lapidist.torch.symmetric").mirrored
+    d = torch.tensor([[1.0, 2.0, 5.0], [3.0, torch.inf, 7.0], [5.0, torch.nan, 0.0]], requires_grad=True)
+    result = mirrored(d)
+    right = torch.tensor([[1.0, 3.0, 5.0], [3.0, torch.inf, torch.nan], [5.0, torch.nan, 0.0]])
+    torch.testing.assert_close(result, right, equal_nan=True)
+    (of_d,) = torch.autograd.grad(result[0].sum(), d)
+    assert of_d.tolist() == [[1, 0, 1], [1, 0, 0], [0, 0, 0]]
+    z = torch.tensor([[1 + 2j, 3.0], [4j, 5.0]])
+    assert mirrored(z).tolist() == [[1, -4j], [4j, 5]]
+
+
+def test_epilogues_compiled_and_of_other_types() -> None:
+    a, base = torch.randn(6, 4), torch.ones(6, 6)
+
+    def product(a: Any, scale: float) -> Any:
+        return lt.gram(a, epilogue=squashed(scale=scale, base=base), symmetric=["base"], out_dtype=None) * 2
+
+    compiled = torch.compile(product, fullgraph=True, backend="aot_eager")
+    result = compiled(a.requires_grad_(), 0.5)
+    torch.testing.assert_close(result, 2 * (torch.tanh(0.5 * a @ a.T) + 1))
+    torch.testing.assert_close(
+        *torch.autograd.grad(result.sum(), a), *torch.autograd.grad(product(a, 0.5).sum(), a)
+    )
+    narrow = a.detach().bfloat16()
+    for x in (narrow, narrow.clone().requires_grad_()):
+        d = lt.gram(x, epilogue=lapidist.epilogues.relu)
+        assert d.dtype == torch.bfloat16
+        torch.testing.assert_close(d, (narrow @ narrow.T).relu())
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_epilogues_that_are_refused(recorded: bool) -> None:
+    a = torch.ones(6, 4, requires_grad=recorded)
+    z, base = a.to(torch.complex64), torch.ones(6, 6)
+    refused: Any = (
+        (a, lapidist.epilogues.bias(bias=torch.ones(6)), (), "has the Row bias, by which"),
+        (a, scaled(scale=1.0, base=base), (), r"the Tile base.*name it: symmetric=\('base',\)"),
+        (a, None, ("base",), r"got \('base',\) and no epilogue"),
+        (z, scaled(scale=2j, base=base), ("base",), "scale: must be real, as the result of gram"),
+        (z, lapidist.epilogues.relu, (), "of complex numbers must add"),
+    )
+    for operand, epilogue, symmetric, words in refused:
+        with pytest.raises(lapidist.ArgumentError, match=words):
+            lt.gram(operand, epilogue=epilogue, symmetric=symmetric)
 
 
 def test_flops_count_as_torchs() -> None:

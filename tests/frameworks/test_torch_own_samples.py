@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
-from unittest import TestCase
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from complex_samples import count_of_right_samples, samples_of_torch
+
+pytest.importorskip("torch")
 pytestmark = [pytest.mark.frameworks, pytest.mark.survey]  # the import of all samples takes seconds
-Product = Callable[..., Any]
 
 
-def with_addend(lt: Any) -> Product:
-    def product(c: Any, a: Any, b: Any, *, alpha: Any = 1, beta: Any = 1) -> Any:
-        return lt.gemm(a, b, c, alpha=alpha, beta=beta)
-
-    return product
-
-
-PRODUCTS: dict[str, Callable[[Any], Product]] = {
-    "mm": lambda lt: lt.matmul,
-    "bmm": lambda lt: lt.matmul,
-    "matmul": lambda lt: lt.matmul,
-    "addmm": with_addend,
-    "baddbmm": with_addend,
-}
-
-
-@pytest.fixture
-def samples(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """torch.testing imports a package of expected texts, which samples do not need."""
-    stand_in: Any = ModuleType("expecttest")
-    stand_in.TestCase = TestCase
-    monkeypatch.setitem(sys.modules, "expecttest", stand_in)
-    return importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
-
-
-def test_samples_of_complex_tensors_and_their_gradients(lt: Any, samples: Any) -> None:
-    rows = {row.name: row for row in samples if row.name in PRODUCTS and not row.variant_test_name}
-    assert rows.keys() == PRODUCTS.keys()
-    count = 0
-    for name, row in rows.items():
-        ours = PRODUCTS[name](lt)
-        for dtype in (torch.complex64, torch.complex128):
-            for sample in row.sample_inputs("cpu", dtype, requires_grad=dtype is torch.complex128):
-                operands = sample.input, *sample.args
-                right = row(*operands, **sample.kwargs)
-                torch.testing.assert_close(ours(*operands, **sample.kwargs), right, rtol=1e-4, atol=1e-3)
-                count += 1
-                if dtype is torch.complex128 and max(map(torch.numel, operands)) <= 50:
-                    assert torch.autograd.gradcheck(
-                        lambda *x, ours=ours, sample=sample: ours(*x, **sample.kwargs), operands
-                    )
-    assert count > 30
+def test_samples_of_complex_tensors_and_their_gradients(lt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert count_of_right_samples(lt, samples_of_torch(monkeypatch), "cpu") > 60

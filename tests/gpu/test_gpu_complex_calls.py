@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from complex_numbers import mixed, scaled
+from complex_samples import count_of_right_samples, samples_of_torch
 from lapidist import Column, Row, Scalar, Tile
 from lapidist.frameworks import new_arrays
 
@@ -298,3 +299,9 @@ def test_gradients_and_programs() -> None:
         assert torch.equal(*(x.detach() for x in results))
         for one, other in zip(found, right, strict=True):
             assert torch.equal(one, other)
+
+
+def test_torchs_own_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lapidist.torch as lt
+
+    assert count_of_right_samples(lt, samples_of_torch(monkeypatch), "cuda") > 60

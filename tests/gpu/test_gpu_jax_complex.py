@@ -116,3 +116,52 @@ def test_gram(rng: Any) -> None:
         same(gram(a.astype("c8"), c.astype("c8")), 0.5 * a.mT.conj() @ a + 2 * c)
     result = np.asarray(jax.jit(lj.gram)(rng.standard_normal((50, 160)).astype("f4").view("c8")))
     np.testing.assert_array_equal(result, result.conj().T)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_three_products(rng: Any, dtype: str) -> None:
+    c = whole(rng, 31, 19, dtype=dtype)
+    with jax.enable_x64(dtype == "c16"):
+        for number, (trans_a, trans_b) in enumerate(product(OPS, OPS)):
+            alpha, beta = FACTORS[number % len(FACTORS)]
+            how: Any = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+            call = jax.jit(partial(lj.gemm, precision="3m", **how))
+            a = whole(rng, *((35, 31) if trans_a else (31, 35)), dtype=dtype)
+            b = whole(rng, *((19, 35) if trans_b else (35, 19)), dtype=dtype)
+            for _ in range(2):
+                same(call(a, b, c), alpha * (OPS[trans_a](a) @ OPS[trans_b](b)) + beta * c, dtype)
+        x, y = whole(rng, 2, 3, 50, 70, dtype=dtype), whole(rng, 70, 40, dtype=dtype)
+        same(jax.jit(partial(lj.matmul, precision="3m"))(x, y), x @ y, dtype)
+        loss = lambda a, b, **how: lj.matmul(a, b, **how).real.sum()  # noqa: E731
+        gradients = (
+            jax.jit(jax.grad(partial(loss, **how), (0, 1)))(x, y) for how in ({}, {"precision": "3m"})
+        )
+        for one, other in zip(*gradients, strict=True):
+            np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+@lapidist.epilogue
+def shifted(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return acc * scale + base
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_gram_with_an_epilogue(rng: Any, dtype: str) -> None:
+    a, base = whole(rng, 2, 150, 60), whole(rng, 150, 150)
+    a, base = (a, base + base.conj().T) if dtype == "c8" else (a.real, base.real + base.real.T)
+
+    def ours(a: Any, base: Any) -> Any:
+        return lj.gram(a, epilogue=shifted(scale=0.5, base=base), symmetric=("base",))
+
+    right = 0.5 * (a @ a.conj().swapaxes(-2, -1)) + base
+    call = jax.jit(ours)
+    for _ in range(3):
+        same(call(a.astype(dtype), base.astype(dtype)), right, dtype)
+    half = jax.jit(partial(lj.gram, epilogue=lapidist.epilogues.relu))
+    if dtype == "f4":
+        same(half(a.astype("f4")), np.maximum(a @ a.swapaxes(-2, -1), 0), "f4")
+    gradient = jax.jit(jax.grad(lambda a, base: ours(a, base).real.sum()))(
+        a.astype(dtype), base.astype(dtype)
+    )
+    ones = np.ones((150, 150))
+    np.testing.assert_array_equal(np.asarray(gradient), (ones @ a).conj())

@@ -87,3 +87,32 @@ def test_one_launch_stores_both_halves(dtype: str, shape: tuple[int, ...]) -> No
     d = lapidist.gram(a, alpha=0.5, epilogue=lapidist.epilogues.relu, compile="wait")
     assert (d == d.mT).all()
     assert ((d.float() - (0.5 * right).clamp_min(0)).abs() <= 2**-7 * size).all()
+
+
+@lapidist.epilogue
+def shifted(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return acc * scale + base
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("trans", [False, True])
+def test_epilogues_of_the_operator(dtype: Any, trans: bool) -> None:
+    """In one launch, on the fast path, and by torch where gradients are recorded."""
+    import lapidist.torch as lt
+
+    parts = torch.randint(-2, 3, (2, 3, 520, 96), device="cuda").double()
+    a = (torch.complex(*parts) if dtype.is_complex else parts[0]).to(dtype)
+    n = 96 if trans else 520
+    base = torch.arange(n, device="cuda").remainder(5).to(dtype)
+    base = base + base[:, None]
+    wide = a.to(torch.complex128 if dtype.is_complex else torch.float64)
+    right = ((wide.mH @ wide if trans else wide @ wide.mH) * 0.5 + base).to(dtype)
+    for recorded in (False, False, False, True):
+        operand = a.clone().requires_grad_(recorded)
+        epilogue = shifted(scale=0.5, base=base)
+        d = lt.gram(operand, trans=trans, epilogue=epilogue, symmetric=("base",))
+        assert torch.equal(d, d.mH)
+        assert torch.equal(d, right)
+    d.real.sum().backward()
+    ones = torch.ones_like(right)
+    assert torch.allclose(operand.grad, wide.to(dtype) @ ones if trans else ones @ wide.to(dtype), rtol=0.01)

@@ -24,6 +24,7 @@ from lapidist.dtypes import (
     complex_product,
     outputs_of,
     size_of,
+    type_of_both,
 )
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
@@ -87,12 +88,9 @@ def types_differ(a: Operand, b: Operand) -> str:
 
 def common_type(a: Operand, b: Operand) -> str:
     """What to convert to a type that holds all numbers of both."""
-    if PART_OF.keys() & {a.dtype, b.dtype}:
-        return "both to complex128"
-    if size_of(a.dtype) == size_of(b.dtype):
-        return "both to float32"
-    narrow, wide = sorted((a, b), key=lambda operand: size_of(operand.dtype))
-    return f"{narrow.name} to {wide.dtype}"
+    wide = type_of_both(a.dtype, b.dtype)
+    others = [operand.name for operand in (a, b) if operand.dtype != wide]
+    return f"{others[0] if len(others) == 1 else 'both'} to {wide}"
 
 
 def require_precision(precision: object) -> None:
@@ -115,7 +113,7 @@ def require_precision_for(precision: str, a: Operand) -> None:
     if precision == TF32 and PART_OF.get(a.dtype, a.dtype) != "float32":
         raise ArgumentError(
             f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'
-            " b to float32"
+            f" b to {'complex64' if a.dtype in PART_OF else 'float32'}"
         )
 
 

@@ -62,7 +62,7 @@ def require_float32(bound: Bound, precision: str) -> None:
     if set(types) != {"float32"}:
         raise DTypeError(
             f'precision: "{precision}" is a way to multiply float32; a is {bound.a.dtype}, the result'
-            f" {bound.out_dtype}. Leave it out"
+            f" {bound.out_dtype}. Leave it out{', or convert to complex64' if bound.is_complex else ''}"
         )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lapidist.epilogues.steps import COLUMN, ROW, TILE
+from lapidist.dtypes import PART_OF
+from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE
 from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import Operand
 
 if TYPE_CHECKING:
+    from lapidist.calls.epilogue_operands import EpilogueOperands
     from lapidist.epilogues.steps import Function
 
 WAY_OUT = "Apply it to the result, or leave symmetric out"
@@ -23,6 +26,15 @@ def require_names(symmetric: object) -> tuple[str, ...]:
             f" symmetric matrices; got {symmetric!r}. Leave it out"
         )
     return tuple(symmetric)
+
+
+def require_declared(declared: tuple[str, ...]) -> None:
+    """The rule for a product without an epilogue."""
+    if declared:
+        raise ArgumentError(
+            f"symmetric: names Tile operands of an epilogue; got {declared!r} and no epilogue. Leave the"
+            " names out"
+        )
 
 
 def require_symmetric_epilogue(function: Function, declared: tuple[str, ...]) -> None:
@@ -56,6 +68,27 @@ def require_symmetric_epilogue(function: Function, declared: tuple[str, ...]) ->
         )
 
 
+def require_hermitian_epilogue(epilogue: EpilogueOperands | None) -> None:
+    """A function with real numbers turns conjugated sums into conjugated results. With complex ones it does
+    not. A declared Tile is a matrix that equals its conjugated transpose.
+    """
+    if epilogue is None:
+        return
+    values = epilogue.values
+    for name, kind in epilogue.function.parameters:
+        if kind == SCALAR:
+            require_real(name, values[name])
+
+
+def require_real(name: str, value: Any) -> None:
+    got = value.dtype if isinstance(value, Operand) else value
+    if isinstance(got, complex) or got in PART_OF:
+        raise ArgumentError(
+            f"{name}: must be real, as the result of gram equals its conjugated transpose; got {got}."
+            " Apply it to the result"
+        )
+
+
 def has_tiles(epilogue: Any) -> bool:
     """Whether a function reads matrices, of which nobody knows that both halves are equal bit by bit."""
-    return epilogue is not None and any(each.kind == TILE for each in epilogue.function.parameters)
+    return epilogue is not None and any(parameter.kind == TILE for parameter in epilogue.function.parameters)

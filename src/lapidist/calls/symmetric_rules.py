@@ -6,7 +6,11 @@ from typing import Any
 
 from lapidist.backends.backend import Backend
 from lapidist.calls.bound import Bound
-from lapidist.calls.symmetric_epilogues import require_symmetric_epilogue
+from lapidist.calls.symmetric_epilogues import (
+    require_declared,
+    require_hermitian_epilogue,
+    require_symmetric_epilogue,
+)
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.arrays import HOST
 
@@ -43,6 +47,7 @@ def require_hermitian(bound: Bound, of_itself: bool) -> None:
                 f"{name}: must be real, as the result of gram equals its conjugated transpose; got {number}."
                 " Call gemm"
             )
+    require_hermitian_epilogue(bound.epilogue)
 
 
 def require_square(bound: Bound, declared: tuple[str, ...]) -> None:
@@ -60,10 +65,8 @@ def require_square(bound: Bound, declared: tuple[str, ...]) -> None:
         )
     if operation.epilogue is not None:
         require_symmetric_epilogue(operation.epilogue.function, declared)
-    elif declared:
-        raise ArgumentError(
-            f"symmetric: names Tile operands of an epilogue; got {declared!r} and no epilogue. Pass True"
-        )
+    else:
+        require_declared(declared)
 
 
 def require_place(bound: Bound, backend: Backend) -> None:

@@ -25,7 +25,9 @@ def mapped(
 ) -> tuple[list[Any], list[int]]:
     if product.is_grouped:
         return one_by_one(operands, dims, product)
-    if product.epilogue is not None and counts_on_a_batch(product.epilogue):
+    if product.epilogue is not None and (
+        counts_on_a_batch(product.epilogue) or has_own_numbers(product, dims)
+    ):
         return by_xla(operands, dims, product)
     pairs = list(zip(operands, dims, strict=True))
     size = next(operand.shape[dim] for operand, dim in pairs if dim is not None)
@@ -44,6 +46,13 @@ def mapped(
     ranks = dict.fromkeys(product.operands, rank) | ranks_of(product, rank)
     filled = [fill(array, ranks[name]) if name in over else array for name, array in named.items()]
     return in_front(bind_all(*filled, product=product))
+
+
+def has_own_numbers(product: Product, dims: tuple[Dim, ...]) -> bool:
+    """Whether matrices that are symmetric have numbers of their own, which would be Rows."""
+    scalars = {name for name, kind in product.kinds.items() if kind == SCALAR}
+    mapped_arrays = {name for name, dim in zip(product.arrays, dims, strict=True) if dim is not None}
+    return bool(product.triangle and scalars & mapped_arrays)
 
 
 def in_front(results: list[Any]) -> tuple[list[Any], list[int]]:

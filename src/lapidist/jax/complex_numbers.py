@@ -10,7 +10,7 @@ import jax
 from jax import numpy as jnp
 
 from lapidist.calls.complex_product import in_two_steps
-from lapidist.dtypes import PART_OF
+from lapidist.dtypes import IEEE, PART_OF, THREE_PRODUCTS
 from lapidist.jax.operators import bind
 from lapidist.jax.product import Product, operands_of, outline_of
 from lapidist.verify.real_parts import parts_in_turn, widened
@@ -28,18 +28,40 @@ def by_real_numbers(*operands: Any, product: Product) -> list[Any]:
     a, b, *c = operands
     (alpha, of_b), (beta, of_c) = map(in_two_steps, bound.alpha_beta)
     b = times(of_b, transposed(b, product.trans_b))
+    addend = [] if bound.c is None else [times(of_c, of_columns(c[0], bound.shape[-1]))]
+    how = product._replace(trans_b=False, alpha=alpha, beta=beta, out_dtype=None, acc_dtype=None)
+    if product.precision == THREE_PRODUCTS:
+        how = how._replace(precision=IEEE)
+        if is_complex(a) and is_complex(b) and alpha != 0 and 0 not in a.shape:
+            return [in_three_products(transposed(a, product.trans_a), b, addend, how)]
     trans_a = product.trans_a and not is_complex(a)
     if is_complex(a):
         first, second = parts_in_turn(transposed(a, product.trans_a)), widened(b)
     else:
         first, second = a, parts_in_turn(b)
-    addend = [] if bound.c is None else [times(of_c, of_columns(c[0], bound.shape[-1]))]
-    names = ("a", "b", *("c" for _ in addend))
-    how = product._replace(arrays=names, trans_a=trans_a, trans_b=False, alpha=alpha, beta=beta)
-    how = how._replace(out_dtype=None, acc_dtype=None)
+    how = how._replace(arrays=("a", "b", *("c" for _ in addend)), trans_a=trans_a)
     d = bind(first, second, *map(parts_in_turn, addend), product=how)
     parts = d.reshape(*bound.shape, 2)
     return [jax.lax.complex(parts[..., 0], parts[..., 1])]
+
+
+def in_three_products(a: Any, b: Any, addend: list[Any], how: Product) -> Any:
+    """One batch: real parts, imaginary parts, their sums. XLA adds them up, with alpha and beta C."""
+    batch = max(a.ndim, b.ndim) - 2
+    first, second = (planes(operand, batch) for operand in (a, b))
+    plain = how._replace(arrays=("a", "b"), trans_a=False, alpha=1.0, beta=0.0)
+    of_re, of_im, of_sums = bind(first, second, product=plain)
+    re, im = (of_re - of_im) * how.alpha, (of_sums - of_re - of_im) * how.alpha
+    for c in addend:
+        re, im = re + c.real * how.beta, im + c.imag * how.beta
+    return jax.lax.complex(re, im)
+
+
+def planes(operand: Any, batch: int) -> Any:
+    """Real parts, imaginary parts and their sums, before so many dimensions of a batch."""
+    re, im = operand.real, operand.imag
+    shape = *(1,) * (batch + 2 - operand.ndim), *operand.shape
+    return jnp.stack([re, im, re + im]).reshape(3, *shape)
 
 
 def times(factor: complex, array: Any) -> Any:
@@ -56,8 +78,8 @@ def of_columns(c: Any, columns: int) -> Any:
     return jnp.broadcast_to(c, (*c.shape[:-1], columns))
 
 
-def hermitian(d: Any) -> Any:
-    """D's lower triangle and its conjugated mirror image, with a real diagonal."""
+def mirrored(d: Any) -> Any:
+    """D's lower triangle and its mirror image; of complex numbers conjugated, with a real diagonal."""
     rows, columns = (jax.lax.broadcasted_iota(int, d.shape, d.ndim - axis) for axis in (2, 1))
-    mirrored = jnp.where(rows > columns, d, jnp.swapaxes(d, -2, -1).conj())
-    return jnp.where(rows == columns, d.real.astype(d.dtype), mirrored)
+    image = jnp.where(rows > columns, d, jnp.swapaxes(d, -2, -1).conj())
+    return jnp.where(rows == columns, d.real.astype(d.dtype), image)

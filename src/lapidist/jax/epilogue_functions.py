@@ -131,8 +131,8 @@ def counts_on_a_batch(function: Function) -> bool:
 # ---- the product of sums, then the function ----
 
 
-def separate(operands: Sequence[Any], product: Product) -> list[Any]:
-    """The results by a product of sums, and by XLA."""
+def separate(operands: Sequence[Any], product: Product, multiply: Any = bind) -> list[Any]:
+    """The results by a product of sums, which `multiply` makes, and by XLA."""
     outlines = [outline_of(operand) for operand in operands]
     bound = product.bound(operands_of(outlines, product.arrays))
     named, wide = dict(zip(product.arrays, operands, strict=True)), type_of_sums(bound.accumulator)
@@ -140,7 +140,7 @@ def separate(operands: Sequence[Any], product: Product) -> list[Any]:
     # Gradients have the type of their values: those of float32 would be multiplied at a quarter of the speed.
     if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):
         dtype = wide
-    sums = bind(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
+    sums = multiply(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
     return finished(sums.astype(wide), named, product, bound)
 
 

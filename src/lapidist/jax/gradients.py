@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from jax.interpreters import ad
 
-from lapidist.dtypes import IEEE, PART_OF, TF32, complex_product, outputs_of, size_of
+from lapidist.dtypes import IEEE, PART_OF, TF32, THREE_PRODUCTS, complex_product, outputs_of, size_of
 from lapidist.errors import ArgumentError
 from lapidist.jax.epilogue_functions import differentiated
 from lapidist.jax.factors import gradient_of_factors
@@ -110,7 +110,9 @@ def multiplied(
     """
     first, second = in_types_that_meet(first, second)
     types, precision = (first.dtype.name, second.dtype.name), IEEE
-    if "float32" in [PART_OF.get(dtype, dtype) for dtype in types]:
+    if product.precision == THREE_PRODUCTS:
+        precision = THREE_PRODUCTS
+    elif "float32" in [PART_OF.get(dtype, dtype) for dtype in types]:
         precision = product.precision if PART_OF.get(like.dtype.name, like.dtype.name) == "float32" else TF32
     out_dtype = like.dtype.name if like.dtype.name in outputs_of(*types) else None
     how = Product(

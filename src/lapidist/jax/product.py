@@ -15,10 +15,10 @@ import numpy as np
 from lapidist.calls.bound import Bound
 from lapidist.calls.emulation_rules import require_float32, require_plain
 from lapidist.calls.operation import Factors, Groups, Operation, Types
-from lapidist.dtypes import EMULATIONS, IEEE, THREE_PRODUCTS, Accuracy
-from lapidist.epilogues.steps import Function, Parameter, Result, Step
+from lapidist.dtypes import EMULATIONS, IEEE, Accuracy
+from lapidist.epilogues.steps import TILE, Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 NAME = "lapidist_product"
@@ -132,7 +132,10 @@ class Product(NamedTuple):
         options = self.options
         trans = options.pop("trans_a", False)
         options.pop("trans_b", None)
-        return {**options, "trans": trans}
+        tiles = (
+            tuple(name for name, kind in self.epilogue.parameters if kind == TILE) if self.epilogue else ()
+        )
+        return {**options, "trans": trans, "symmetric": tiles}
 
     def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """The arguments of gemm, or of grouped, that are arrays."""
@@ -172,11 +175,6 @@ class Product(NamedTuple):
         if self.is_emulated:
             require_plain(operation, self.precision)
         bound = Bound(named["a"], named["b"], named.get("c"), None, operation)
-        if self.precision == THREE_PRODUCTS:
-            raise ArgumentError(
-                f'precision: "{THREE_PRODUCTS}" takes several launches, which JAX does not trace; got it for'
-                f" {bound.a.dtype}. Leave it out"
-            )
         if bound.is_complex and (self.triangle or not bound.takes_complex):
             raise DTypeError(bound.no_kernel)
         if self.is_emulated:

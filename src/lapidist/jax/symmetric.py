@@ -7,9 +7,14 @@ from typing import Any
 
 import jax
 
-from lapidist.calls.symmetric_rules import require_hermitian
-from lapidist.dtypes import EMULATIONS, Precision
-from lapidist.jax.complex_numbers import hermitian, is_complex
+from lapidist.calls.bound import Bound
+from lapidist.calls.operation import epilogue_checked
+from lapidist.calls.symmetric_epilogues import has_tiles, require_declared, require_names, require_real
+from lapidist.calls.symmetric_rules import require_hermitian, require_square
+from lapidist.dtypes import PART_OF, Precision
+from lapidist.epilogues.tracing import BoundEpilogue
+from lapidist.jax.complex_numbers import mirrored
+from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind
 from lapidist.jax.product import Product
 from lapidist.jax.public_calls import arrays_and_numbers, checked, flag, place, scaled, types_of
@@ -27,6 +32,8 @@ def gram(
     preferred_element_type: Any = None,
     precision: Precision = "ieee",
     invariant: bool | None = None,
+    epilogue: Any = None,
+    symmetric: Any = (),
     device: str | None = None,
 ) -> Any:
     """alpha a a^T + beta c at half the work, or with trans alpha a^T a + beta c, exactly symmetric; c is
@@ -34,60 +41,118 @@ def gram(
 
     Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c, at all of the work.
 
-    Other arguments are gemm's."""
+    `epilogue` and `symmetric` are those of lapidist.gram; other arguments are gemm's."""
     types = types_of(out_dtype, preferred_element_type, None, precision, None, invariant)
     alpha, beta, c = scaled(alpha, beta, c)
     arrays, _ = arrays_and_numbers(a=a, b=a, c=c)
     trans_a = flag("trans", trans)
-    if is_complex(arrays["a"]):
-        how: dict[str, Any] = {"alpha": alpha, "beta": beta, "device": place(device)}
-        product = Product(tuple(arrays), trans_a, not trans_a, **how, **types)
-        require_hermitian(checked(product, arrays, ("a", "a", "c")[: len(arrays)], False), True)
-        return of_conjugate(product, arrays["a"], arrays.get("c"))
-    triangle = "lower" if c is not None or types["precision"] in EMULATIONS else BOTH
-    how = {"alpha": alpha, "beta": beta, "device": place(device), "triangle": triangle}
+    how: dict[str, Any] = {"alpha": alpha, "beta": beta, "device": place(device)}
     product = Product(tuple(arrays), trans_a, not trans_a, **how, **types)
-    checked(product, arrays, ("a", "a", "c")[: len(arrays)], False)
-    return of_itself(product, arrays["a"], arrays.get("c"))
+    names = ("a", "a", "c")[: len(arrays)]
+    bound = checked(product, arrays, names, False)
+    declared, after = require_names(symmetric), epilogue_checked(epilogue)
+    if after is None:
+        require_declared(declared)
+    else:
+        product, arrays = followed_by(product, arrays, names, after, bound)
+        bound = checked(product, arrays, (*names, *product.of_epilogue), False)
+    require_square(bound, declared)
+    if bound.is_complex:
+        require_hermitian(bound, True)
+        return of_conjugate(product, distinct_arrays(arrays))
+    lies_alike = after is not None and has_tiles(after)
+    halved = "lower" if c is not None or product.is_emulated or lies_alike else BOTH
+    product = product._replace(triangle=halved)
+    checked(product, arrays, (*names, *product.of_epilogue), False)
+    return of_itself(product, distinct_arrays(arrays))
+
+
+def followed_by(
+    product: Product, arrays: dict[str, Any], names: tuple[str, ...], epilogue: BoundEpilogue, bound: Bound
+) -> tuple[Product, dict[str, Any]]:
+    """The product with an epilogue, and all its arrays. Numbers are real, of complex products too."""
+    for name, value in epilogue.values.items():
+        if bound.is_complex and isinstance(value, complex):
+            require_real(name, value)
+    accumulator = PART_OF.get(bound.accumulator, bound.accumulator)
+    operands = arrays_of(epilogue, accumulator)
+    further = {
+        Product.name_of(parameter): operands[parameter.name] for parameter in epilogue.function.parameters
+    }
+    product = product._replace(arrays=(*product.arrays, *further), epilogue=epilogue.function)
+    arrays = {**arrays, **further}
+    return product, in_order(arrays, product, checked(product, arrays, (*names, *product.of_epilogue), False))
+
+
+def distinct_arrays(arrays: dict[str, Any]) -> tuple[Any, ...]:
+    """The arrays, a once."""
+    return tuple(array for name, array in arrays.items() if name != "b")
+
+
+def named(product: Product, arrays: tuple[Any, ...]) -> dict[str, Any]:
+    """The operands of the product by name: b is a."""
+    a, *operands = arrays
+    return dict(zip(product.arrays, (a, a, *operands), strict=True))
+
+
+def parted(multiply: Any, product: Product, arrays: tuple[Any, ...]) -> Any:
+    """The epilogue of the sums, by XLA."""
+
+    def sums(*operands: Any, product: Product) -> Any:
+        return multiply(product, (operands[0], *operands[2:]))
+
+    (result,) = separate(list(named(product, arrays).values()), product, sums)
+    return result
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def of_itself(product: Product, a: Any, c: Any) -> Any:
-    return bind(a, a, product=product) if c is None else bind(a, a, c, product=product)
+def of_itself(product: Product, arrays: tuple[Any, ...]) -> Any:
+    if product.is_emulated and product.epilogue is not None:
+        return mirrored(parted(of_itself, product, arrays))
+    return bind(*named(product, arrays).values(), product=product)
 
 
 @of_itself.defjvp  # type: ignore[untyped-decorator]
-def tangent_of(product: Product, primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+def tangent_of(product: Product, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """One product for the tangent, and one for the gradient: both halves of D have it."""
-    (a, c), (of_a, of_c) = primals, tangents
-    result = of_itself(product, a, c)
+    if product.epilogue is not None:
+        return after_sums(of_itself, product, primals, tangents)
+    ((a, *c),), ((of_a, *of_c),) = primals, tangents
+    result = of_itself(product, (a, *c))
     whole = product.without_c()._replace(out_dtype=result.dtype.name, triangle="")
     half = bind(of_a, a, product=whole)
-    tangent = half + jax.numpy.swapaxes(half, -2, -1)
-    if c is not None:
-        tangent = tangent + jax.numpy.broadcast_to(of_c * product.beta, result.shape)
-    return result, tangent
+    return result, with_c(half + jax.numpy.swapaxes(half, -2, -1), of_c, product, result.shape)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def of_conjugate(product: Product, a: Any, c: Any) -> Any:
+def of_conjugate(product: Product, arrays: tuple[Any, ...]) -> Any:
     """Of complex numbers: exactly equal to its conjugated transpose."""
+    if product.epilogue is not None:
+        return mirrored(parted(of_conjugate, product, arrays))
+    a, *operands = arrays
     first, second = conjugated(product, a, a)
-    return hermitian(bind(first, second, *(() if c is None else (c,)), product=product))
+    return mirrored(bind(first, second, *operands, product=product))
 
 
 @of_conjugate.defjvp  # type: ignore[untyped-decorator]
-def tangent_of_conjugate(
-    product: Product, primals: tuple[Any, Any], tangents: tuple[Any, Any]
-) -> tuple[Any, Any]:
-    (a, c), (of_a, of_c) = primals, tangents
-    result = of_conjugate(product, a, c)
+def tangent_of_conjugate(product: Product, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    if product.epilogue is not None:
+        return after_sums(of_conjugate, product, primals, tangents)
+    ((a, *c),), ((of_a, *of_c),) = primals, tangents
+    result = of_conjugate(product, (a, *c))
     first, second = (of_a, a.conj()) if not product.trans_a else (a.conj(), of_a)
     half = bind(first, second, product=product.without_c())
-    tangent = half + jax.numpy.swapaxes(half, -2, -1).conj()
-    if c is not None:
-        tangent = tangent + jax.numpy.broadcast_to(of_c * product.beta, result.shape)
-    return result, tangent
+    return result, with_c(half + jax.numpy.swapaxes(half, -2, -1).conj(), of_c, product, result.shape)
+
+
+def with_c(tangent: Any, of_c: list[Any], product: Product, shape: tuple[int, ...]) -> Any:
+    return tangent + jax.numpy.broadcast_to(of_c[0] * product.beta, shape) if of_c else tangent
+
+
+def after_sums(multiply: Any, product: Product, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """The epilogue's result and its tangent."""
+    result, tangent = jax.jvp(partial(parted, multiply, product), primals, tangents)
+    return mirrored(result), tangent
 
 
 def conjugated(product: Product, first: Any, second: Any) -> tuple[Any, Any]:

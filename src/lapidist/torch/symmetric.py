@@ -7,14 +7,18 @@ from typing import Any, NoReturn
 import torch
 
 from lapidist import api
-from lapidist.calls import symmetric
+from lapidist.calls import symmetric as symmetric_calls
 from lapidist.calls.keywords import unexpected
-from lapidist.calls.operation import Operation, types_named
+from lapidist.calls.operation import Operation, epilogue_checked, types_named
+from lapidist.calls.symmetric_epilogues import require_declared, require_names
+from lapidist.calls.symmetric_rules import require_hermitian, require_square
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.torch import operators
+from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.torch import fake_tensors, operators
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.fake_tensors import of_product
+from lapidist.torch.fake_tensors import bound_of, outlines
+from lapidist.torch.fused_epilogues import finished, is_separate, type_of_sums
 from lapidist.torch.invariant_precision import with_invariance
 from lapidist.torch.operators import TYPES, Operator
 
@@ -32,10 +36,15 @@ def gram(
     out_dtype: Any = None,
     precision: Precision = IEEE,
     invariant: bool | None = None,
+    epilogue: Any = None,
+    symmetric: Any = (),
     **unknown: NoReturn,
 ) -> Any:
     """alpha a a^T + beta c, or with `trans` alpha a^T a + beta c, as `lapidist.gram` computes it; c is
-    symmetric."""
+    symmetric.
+
+    `epilogue` and `symmetric` are those of lapidist.gram. Where gradients are recorded, torch computes the
+    function of the product."""
     if unknown:
         raise unexpected(gram, unknown)
     if not isinstance(a, torch.Tensor):
@@ -43,7 +52,35 @@ def gram(
             f"a: must be a torch.Tensor; got {type(a).__name__}. Pass it through torch.as_tensor"
         )
     precision = with_invariance(precision, invariant)
-    return gram_op(*in_autocast(a, c), alpha, beta, trans, out_dtype, precision)
+    a, c = in_autocast(a, c)
+    declared = require_names(symmetric)
+    if epilogue is None:
+        require_declared(declared)
+        return gram_op(a, c, alpha, beta, trans, out_dtype, precision)
+    how = {"alpha": alpha, "beta": beta, "trans": trans, "out_dtype": out_dtype, "precision": precision}
+    return followed(a, c, epilogue, declared, how)
+
+
+def followed(a: Any, c: Any, epilogue: Any, declared: tuple[str, ...], how: dict[str, Any]) -> Any:
+    """One launch if torch needs no sums, else the function in torch, as of other products."""
+    bound = epilogue_checked(epilogue)
+    assert bound is not None
+    if not is_separate(bound, a, c):
+        return symmetric_calls.gram(a, c, **how, epilogue=bound, symmetric=declared)
+    dtype = outlined(a, c, how, bound, declared).dtype
+    kind = type_of_sums(a, a)
+    numbers = how["alpha"], how["beta"], how["trans"]
+    sums = gram_op(a, None if c is None else c.to(kind), *numbers, kind, how["precision"])
+    return mirrored(finished(bound, sums, dtype))
+
+
+def mirrored(d: Any) -> Any:
+    """The lower triangle and its mirror image: torch may compute a function otherwise at the end of a line.
+    Elements that are equal keep their own gradients.
+    """
+    below, diagonal = d.tril(-1), d.diagonal(dim1=-2, dim2=-1)
+    image = below + below.mH + torch.diag_embed(diagonal.real if d.is_complex() else diagonal)
+    return torch.where(image == d, d, image)
 
 
 def run(
@@ -59,7 +96,7 @@ def run(
 ) -> Any:
     c = None if c is None else c.detach()
     how: dict[str, Any] = {"alpha": alpha, "beta": beta, "out_dtype": out_dtype, "precision": precision}
-    return symmetric.gram(a.detach(), c, trans=trans, out=out, **how)
+    return symmetric_calls.gram(a.detach(), c, trans=trans, out=out, **how)
 
 
 def fake(
@@ -71,8 +108,24 @@ def fake(
     out_dtype: Any = None,
     precision: Any = IEEE,
 ) -> Any:
-    operation = Operation(trans, not trans, False, alpha, beta, types_named(out_dtype, None, precision))
-    return of_product(a, a, c, operation, ("a", "a", "c"))
+    how = {"alpha": alpha, "beta": beta, "trans": trans, "out_dtype": out_dtype, "precision": precision}
+    return outlined(a, c, how)
+
+
+def outlined(
+    a: Any, c: Any, how: dict[str, Any], epilogue: Any = None, declared: tuple[str, ...] = ()
+) -> Any:
+    """The result without numbers, by the rules of real calls."""
+    types = types_named(how["out_dtype"], None, how["precision"])
+    transposed = how["trans"], not how["trans"]
+    of_epilogue = fake_tensors.outlined(epilogue)
+    operation = Operation(*transposed, False, how["alpha"], how["beta"], types, epilogue=of_epilogue)
+    of_a, of_b, of_c = outlines(("a", "a", "c"), a, a, c)
+    bound = bound_of(of_a, of_b, of_c, operation)
+    require_square(bound, declared)
+    if bound.is_complex:
+        require_hermitian(bound, True)
+    return a.new_empty(bound.result_shape, dtype=torch_dtype(bound.out_dtype))
 
 
 def keep(ctx: Any, inputs: Any, output: Any) -> None:
@@ -120,7 +173,7 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
     x = x.mT.contiguous() if tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(SMALLEST_NORM)
     for _ in range(steps):
-        squared = symmetric.gram(x)
-        polynomial = symmetric.gram(squared, squared, alpha=of_fifth, beta=of_cube)
+        squared = symmetric_calls.gram(x)
+        polynomial = symmetric_calls.gram(squared, squared, alpha=of_fifth, beta=of_cube)
         x = api.gemm(polynomial, x, x, beta=of_x)
     return x.mT if tall else x

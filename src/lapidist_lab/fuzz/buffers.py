@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -72,6 +73,7 @@ class TorchArena(Arena):
     def __init__(self, views: Iterable[View], device: str) -> None:
         super().__init__(views)
         self.torch = importlib.import_module("torch")
+        warnings.filterwarnings("ignore", "ComplexHalf support")  # which is not torch's here
         self.padded = self.torch.empty(self.image.size + REGION, dtype=self.torch.uint8, device=device)
         self.skipped = -self.padded.data_ptr() % REGION  # torch's arrays on the host start on 64 bytes
         self.memory = self.padded[self.skipped : self.skipped + self.image.size]

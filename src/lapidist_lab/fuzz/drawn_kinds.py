@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from lapidist.dtypes import (
+    COMPLEX_HALVES,
     COMPLEX_OF_NUMPY,
     FP8,
     MIXED,
@@ -33,7 +34,7 @@ NUMPY_TYPES = ("bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", 
 FUNCTIONS = {"matmul": 5, "gemm": 8, "plan": 5, "lists": 2, "pointers": 1}
 
 
-COMPLEX_SHARE, SYMMETRIC_SHARE = 0.12, 0.08  # of the kinds that may be
+COMPLEX_SHARE, SYMMETRIC_SHARE = 0.12, 0.12  # of the kinds that may be
 Op = bool | Literal["C"]
 
 
@@ -53,6 +54,7 @@ class Kind:
     trans_a: Op = False
     trans_b: Op = False
     symmetric: bool = False  # b is the transpose of a, and c symmetric
+    triangle: str | None = None  # the half that is written
     vectors: str = ""  # which of a and b are vectors
     dimensions: int = 0  # of the batch
     with_out: bool = False  # out
@@ -139,7 +141,22 @@ def draw_kind(rng: Generator, place: str, framework: str) -> Kind:
     if rng.random() < SYMMETRIC_SHARE and halved:
         kind = draw_symmetric(rng, kind)
     complex_fits = place != "gpu" or framework in ("torch", "cupy")
-    return draw_complex(rng, kind) if rng.random() < COMPLEX_SHARE and complex_fits else kind
+    kind = draw_complex(rng, kind) if rng.random() < COMPLEX_SHARE and complex_fits else kind
+    return draw_epilogue_and_half(rng, kind, place)
+
+
+def draw_epilogue_and_half(rng: Generator, kind: Kind, place: str) -> Kind:
+    """The kind with c, a half and an epilogue, where it is symmetric; with one, where it is complex."""
+    if kind.symmetric and kind.function == "gram":
+        beta = pick(rng, {"zero": 2, "any": 2, "one": 1})
+        out = kind.with_out and beta != "zero" and rng.random() < 0.5
+        c = "none" if beta == "zero" else "out" if out else "whole"
+        triangle = one_of(rng, (None, None, "lower", "upper"))
+        kind = replace(kind, beta=beta, c=c, triangle=triangle)
+    follows = kind.symmetric or (kind.is_complex and kind.function in ("gemm", "plan", "lists"))
+    if kind.framework == "jax" or not follows or kind.sums == "int32" or rng.random() < 0.6:
+        return kind
+    return replace(kind, addend="tile" if kind.symmetric else one_of(rng, ("row", "column", "tile")))
 
 
 def draw_symmetric(rng: Generator, kind: Kind) -> Kind:
@@ -157,6 +174,8 @@ def draw_symmetric(rng: Generator, kind: Kind) -> Kind:
 def draw_complex(rng: Generator, kind: Kind) -> Kind:
     """The kind with complex numbers in place of its own; one operand may be real."""
     dtype = one_of(rng, [name for name in COMPLEX_OF_NUMPY if kind.framework != "jax" or name == "complex64"])
+    if kind.framework == "torch" and rng.random() < 0.25:
+        dtype = COMPLEX_HALVES
     real = "" if kind.symmetric else pick(rng, {"": 6, "a": 1, "b": 1})
     a, b = (PART_OF[dtype] if name == real else dtype for name in "ab")
     ops: dict[str, Any] = {}
@@ -166,15 +185,17 @@ def draw_complex(rng: Generator, kind: Kind) -> Kind:
     numbers = kind.alpha, kind.beta
     kind = replace(without_arrays(kind), a=a, b=b, out=dtype, accumulator=None, promote=None, **ops)
     kind = replace(kind, precision=TF32 if kind.precision == TF32 and dtype == "complex64" else "ieee")
-    kind = draw_beside_complex(rng, kind, numbers)
+    kind = draw_factors_of_complex(rng, kind, numbers)
     if kind.function == "matmul" and kind.symmetric:  # which gram alone takes of complex numbers
         kind = replace(kind, function="gram")
     if kind.choices:
         kind = replace(kind, choices=draw_choices(rng, replace(kind, a=PART_OF[dtype])))
+    if dtype == COMPLEX_HALVES and kind.function == "plan":  # which is for kernels, and real numbers
+        kind = replace(kind, function="gemm")
     return replace(kind, function="lists") if kind.function == "pointers" else kind
 
 
-def draw_beside_complex(rng: Generator, kind: Kind, numbers: tuple[str, str]) -> Kind:
+def draw_factors_of_complex(rng: Generator, kind: Kind, numbers: tuple[str, str]) -> Kind:
     """The kind with alpha and beta in arrays where they were, and sometimes by three products."""
     if kind.framework == "jax" or kind.symmetric:
         return kind

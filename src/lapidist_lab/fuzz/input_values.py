@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import FP8, PART_OF, TYPES, size_of
+from lapidist.dtypes import COMPLEX_HALVES, FP8, PART_OF, TYPES, size_of
 from lapidist_lab.fuzz.buffers import Arena
 from lapidist_lab.fuzz.drawn_kinds import Generator, one_of
-from lapidist_lab.fuzz.memory_layouts import Array, View
+from lapidist_lab.fuzz.memory_layouts import Array, View, put
 from lapidist_lab.fuzz.random_calls import Call
 
 INDICES = ("gather_a", "gather_b", "scatter_d")
@@ -30,7 +30,9 @@ def fill(rng: Generator, call: Call, arena: Arena) -> bool:
     for name in ("a", "b", "c", "addend"):
         for view in () if name in skipped else call.views.get(name, ()):
             place = arena.array_in(arena.image, view)
-            place[...] = numbers(rng, view, small_integers)
+            drawn = numbers(rng, view, small_integers)
+            mirrored = call.kind.symmetric and name in ("c", "addend")
+            put(place, symmetric(drawn) if mirrored else drawn)
             if (
                 name in ("a", "b")
                 and not small_integers
@@ -46,6 +48,15 @@ def fill(rng: Generator, call: Call, arena: Arena) -> bool:
     return small_integers
 
 
+def symmetric(matrices: Array) -> Array:
+    """With the conjugated lower triangle in place of the upper one, and a real diagonal."""
+    result, extent = np.array(matrices), matrices.shape[-1]
+    for row in range(extent):
+        result[..., row, row + 1 :] = np.conj(result[..., row + 1 :, row])
+        result[..., row, row] = np.real(result[..., row, row])
+    return result
+
+
 def sums_are_exact(call: Call) -> bool:
     """Whether sums of integers up to 4 are exact: floats of 24 bits; tensor cores keep fewer of 8-bit
     floats."""
@@ -56,7 +67,7 @@ def sums_are_exact(call: Call) -> bool:
         and kind.sums != "float16"
         and numbers
         and not kind.scaled
-    ) and k < (200 if kind.a in FP8 else 100_000)
+    ) and k < (200 if kind.a in FP8 else 32 if kind.out == COMPLEX_HALVES else 100_000)
 
 
 def numbers(rng: Generator, view: View, small_integers: bool) -> Array:

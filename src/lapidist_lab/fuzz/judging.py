@@ -21,7 +21,7 @@ from lapidist.errors import (
     StrideError,
 )
 from lapidist_lab.fuzz.buffers import Arena, fetched
-from lapidist_lab.fuzz.memory_layouts import Array
+from lapidist_lab.fuzz.memory_layouts import Array, numbers_in
 from lapidist_lab.fuzz.random_calls import Call
 from lapidist_lab.fuzz.references import as_product, compared, expected_of
 
@@ -101,15 +101,19 @@ def product_shape(call: Call) -> tuple[int, ...]:
 def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, small_integers: bool) -> str:
     for i in range(len(call.views["a"])):
         if "out" in call.views:
-            output = arena.array_in(after, call.views["out"][i])
+            output = numbers_in(arena.array_in(after, call.views["out"][i]))
         else:
-            output = fetched(result[i] if call.kind.many else result, call.kind.out)
+            output = numbers_in(fetched(result[i] if call.kind.many else result, call.kind.out))
         expected, product = expected_of(call, arena, i, small_integers), as_product(call, arena, output)
         of = f" of number {i}" if call.kind.many else ""
         shape = list(expected.reference.shape)
         shape[-1] //= 2 if call.kind.is_complex else 1  # the reference has their parts in turn
         if product.shape != tuple(shape):
             return f"the result{of} is {product.shape}, not {tuple(shape)}"
+        if call.kind.triangle:
+            if not is_other_half_unchanged(call, arena, output):
+                return "the other half is not what it was"
+            product = lower_half_twice(product, call.kind.triangle)
         mirrored = product.swapaxes(-1, -2).conj()
         if call.kind.symmetric and not np.array_equal(product, mirrored, equal_nan=True):
             return "the result is not symmetric"
@@ -117,6 +121,26 @@ def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, small_int
         if not verdict.ok:
             return f"element {list(verdict.where)}{of} is off by {verdict.worst:.3g} times its bound"
     return ""
+
+
+def is_other_half_unchanged(call: Call, arena: Arena, output: Array) -> bool:
+    """Of `out` as it was, of a new array zero."""
+    place = np.tri(output.shape[-1], k=-1, dtype=bool)
+    other = place.T if call.kind.triangle == "lower" else place
+    if "out" not in call.views:
+        return not output[..., other].any()
+    before = numbers_in(arena.array_in(arena.image, call.view("out")))
+    return np.array_equal(as_bytes(before[..., other]), as_bytes(output[..., other]))
+
+
+def lower_half_twice(product: Array, half: str) -> Array:
+    """The half that was written, and its mirror image."""
+    result = np.array(product)
+    for row in range(product.shape[-1]):
+        above, below = (..., row, slice(row + 1, None)), (..., slice(row + 1, None), row)
+        to, of = (above, below) if half == "lower" else (below, above)
+        result[to] = np.conj(result[of])
+    return result
 
 
 def touched(call: Call, arena: Arena, after: Array) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.dtypes import TYPES, numpy_dtype, size_of
+from lapidist.dtypes import COMPLEX_HALVES, TYPES, numpy_dtype, size_of
 
 Array = np.ndarray[Any, Any]
 ALIGNED = 16  # bytes
@@ -56,8 +56,25 @@ class View(NamedTuple):
 
 
 def element(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of a name, whether it is multiplied or not."""
+    """NumPy's dtype of a name, whether it is multiplied or not; two halves for those of a complex number."""
+    if name == COMPLEX_HALVES:
+        return np.dtype([("re", "f2"), ("im", "f2")])
     return numpy_dtype(name) if name in TYPES else np.dtype(name)
+
+
+def numbers_in(array: Array) -> Array:
+    """The numbers, in a type that NumPy computes with."""
+    if array.dtype.names is None:
+        return array
+    numbers: Array = array["re"].astype(np.float32) + np.complex64(1j) * array["im"].astype(np.float32)
+    return numbers
+
+
+def put(place: Array, numbers: Any) -> None:
+    if place.dtype.names is None:
+        place[...] = numbers
+    else:
+        place["re"], place["im"] = np.real(numbers), np.imag(numbers)
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

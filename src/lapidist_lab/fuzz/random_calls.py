@@ -20,7 +20,10 @@ from lapidist_lab.fuzz.memory_layouts import PLAIN, Layout, View, lay, transpose
 
 Shape = tuple[int, ...]
 MATRICES = ("a", "b", "c", "out")
-SCALAR_TYPES = {"float16": "float32"}  # alpha and beta in arrays, where sums have another type
+SCALAR_TYPES = {
+    "float16": "float32",
+    "complex32": "complex64",
+}  # alpha and beta in arrays, where sums have another type
 
 
 @epilogue
@@ -135,13 +138,15 @@ def options_of(rng: Generator, kind: Kind, place: str) -> dict[str, Any]:
         if how == "number":
             options[name] = float(2.0 ** rng.integers(-2, 3))
     if kind.function == "matmul":
-        return {**options, **({"symmetric": True} if kind.symmetric else {})}
+        declared = ("addend",) if kind.addend else True
+        return {**options, **({"symmetric": declared} if kind.symmetric else {})}
     for name, how in (("alpha", kind.alpha), ("beta", kind.beta)):
         if how != "array":
             options[name] = number(rng, how, kind)
-    flags = {"trans_a": kind.trans_a, "trans_b": kind.trans_b, "permuted": kind.permuted}
+    flags: dict[str, Any] = {"trans_a": kind.trans_a, "trans_b": kind.trans_b, "permuted": kind.permuted}
     if kind.function == "gram":
-        flags = {"trans": kind.trans_a}
+        flags = {"trans": kind.trans_a, "triangle": kind.triangle}
+        flags["symmetric"] = ("addend",) if kind.addend else ()
     return {**options, **{name: op for name, op in flags.items() if op}, **kind.choices}
 
 
@@ -286,7 +291,8 @@ def with_extras(rng: Generator, call: Call) -> Call:
     if kind.addend:
         rows = call.limits["scatter_d"]  # those of out
         shape = {"row": (n,), "column": (rows,), "tile": (rows, n)}[kind.addend]
-        views["addend"] = [laid(call, "addend", kind.out if kind.out in READS else "float32", shape)]
+        dtype = kind.out if kind.out in READS or kind.is_complex else "float32"
+        views["addend"] = [laid(call, "addend", dtype, shape)]
     if kind.function == "pointers":
         views |= {
             f"addresses of {name}": [lay(f"addresses of {name}", "int64", (len(call.views["a"]),))]

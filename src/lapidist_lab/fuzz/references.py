@@ -4,16 +4,18 @@ compares.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import PART_OF, TYPES, numpy_dtype
+from lapidist.dtypes import COMPLEX_HALVES, PART_OF, TYPES
+from lapidist.verify.real_parts import parts_in_turn
 from lapidist.verify.sum_bound import Expected, Verdict, expect
 from lapidist_lab.fuzz.buffers import Arena
 from lapidist_lab.fuzz.drawn_kinds import Kind, Op
-from lapidist_lab.fuzz.memory_layouts import Array
+from lapidist_lab.fuzz.memory_layouts import Array, numbers_in
 from lapidist_lab.fuzz.random_calls import Call
 
 
@@ -43,7 +45,7 @@ def expected_of(call: Call, arena: Arena, number: int, small_integers: bool) -> 
     """The output that follows from what the arrays held before."""
     kind, k = call.kind, call.extents[2]
     before = {
-        name: arena.array_in(arena.image, views[min(number, len(views) - 1)])
+        name: numbers_in(arena.array_in(arena.image, views[min(number, len(views) - 1)]))
         for name, views in call.views.items()
     }
     a = selected(matrix(before["a"], kind.vectors, "a", kind.trans_a), before.get("gather_a"), -2)
@@ -73,10 +75,20 @@ def expected_of(call: Call, arena: Arena, number: int, small_integers: bool) -> 
     if (
         kind.addend
     ):  # counts as part of C; where the two cancel, the sum of one of them was rounded all the same
-        from_c, addend = 0.0 if c is None else beta * c.astype(np.float64), addend_of(kind, before)
-        c, beta, rounded = from_c + addend, 1.0, abs(from_c) + abs(addend)
+        addend = addend_of(kind, before)
+        from_c = np.zeros_like(addend) if c is None else beta * c.astype(addend.dtype)
+        c, beta = from_c + addend, 1.0
+        rounded = abs(from_c) + abs(addend)
+        if kind.is_complex:  # the parts of each factor of C meet
+            c, rounded = (np.broadcast_to(x, (*x.shape[:-1], b.shape[-1])) for x in (c, 2 * rounded))
+            rounded = parts_in_turn(rounded + 1j * rounded)
+    if COMPLEX_HALVES in (kind.a, kind.b):
+        a, b, c = map(as_halves, (a, b, c))
     with np.errstate(all="ignore"):
-        expected = expect(a, b, c, alpha, beta, out_dtype=numpy_dtype(kind.out), exact=small_integers, **more)
+        expected = expect(a, b, c, alpha, beta, out_dtype=kind.out, exact=small_integers, **more)
+    if COMPLEX_HALVES in (kind.a, kind.b):
+        bound = None if expected.bound is None else np.asarray(expected.bound)
+        expected = Expected(np.asarray(expected.reference), bound)
     if expected.bound is None:
         return expected
     part = PART_OF.get(kind.sums, kind.sums)
@@ -84,9 +96,18 @@ def expected_of(call: Call, arena: Arena, number: int, small_integers: bool) -> 
     return replace(expected, bound=expected.bound + 4 * roundoff * rounded)
 
 
+def as_halves(array: Array | None) -> Any:
+    """Operands as torch has them, whose numbers are halves; what is wider stays so."""
+    if array is None:
+        return None
+    torch = importlib.import_module("torch")
+    tensor = torch.from_numpy(np.array(array))
+    return tensor.to(torch.complex32) if tensor.dtype is torch.complex64 else tensor
+
+
 def addend_of(kind: Kind, before: dict[str, Array]) -> Array:
     """The addend as a matrix that broadcasts to the product; its rows are scattered like C's."""
-    addend: Array = before["addend"].astype(np.float64)
+    addend: Array = before["addend"].astype(np.complex128 if kind.is_complex else np.float64)
     if kind.addend == "row":
         return addend
     return selected(addend if kind.addend == "tile" else addend[:, None], before.get("scatter_d"), -2)

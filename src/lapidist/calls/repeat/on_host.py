@@ -20,23 +20,28 @@ if TYPE_CHECKING:
 
 
 class MemoryLayout(NamedTuple):
-    """The layout of a matrix, without its address. `before`: bytes ahead of it, by negative strides."""
+    """The layout of a matrix, without its address. `before`: bytes ahead of it, by negative strides.
+    `conjugated`: its numbers mean their conjugates.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     memory: Any
     before: int
     strides: tuple[int, ...]
+    conjugated: bool
 
     @classmethod
     def of(cls, operand: Operand) -> MemoryLayout:
         dtype, (first, last) = numpy_dtype(operand.dtype), operand.span
         steps = tuple(stride * dtype.itemsize for stride in operand.strides)
-        return cls(operand.shape, dtype, c_char * (last - first), operand.pointer - first, steps)
+        before = operand.pointer - first
+        return cls(operand.shape, dtype, c_char * (last - first), before, steps, operand.conjugated)
 
     def at(self, pointer: int) -> np.ndarray[Any, Any]:
-        shape, dtype, memory, before, strides = self
-        return np.ndarray(shape, dtype, memory.from_address(pointer - before), before, strides)
+        shape, dtype, memory, before, strides, conjugated = self
+        array = np.ndarray(shape, dtype, memory.from_address(pointer - before), before, strides)
+        return array.conj() if conjugated else array
 
 
 def started_on_host(bound: Bound, operands: Sequence[int | None] = ()) -> Starting:
