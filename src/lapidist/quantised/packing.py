@@ -108,7 +108,7 @@ def from_gptq(
     words = require_words(qweight, "qweight", qweight)
     k, n = 8 * words.shape[0], words.shape[1]
     codes = cast(nibbles_of(words).swapaxes(1, 2).reshape(k, n), "uint8")
-    factors = beside(scales, qweight, "scales")
+    factors = on_device_of(scales, qweight, "scales")
     group = require_groups(k, n, tuple(factors.shape), "scales")
     if g_idx is not None and not np.array_equal(on_host(g_idx), np.arange(k) // group):
         raise ArgumentError(
@@ -130,7 +130,7 @@ def from_gptq(
 
 def from_awq(qweight: Any, scales: Any, qzeros: Any) -> PackedWeight:
     """A 4-bit weight as AWQ's files have it: qweight (k, n / 8), scales (groups, n) and qzeros."""
-    words, factors = require_words(qweight, "qweight", qweight), beside(scales, qweight, "scales")
+    words, factors = require_words(qweight, "qweight", qweight), on_device_of(scales, qweight, "scales")
     n = 8 * words.shape[1]
     codes = columns_of(words, AWQ_ORDER, n, "qweight")
     zeros = columns_of(require_words(qzeros, "qzeros", qweight), AWQ_ORDER, n, "qzeros")
@@ -143,7 +143,7 @@ def from_mxfp4(blocks: Any, scales: Any) -> PackedWeight:
     """
     if len(getattr(blocks, "shape", ())) == 4 and blocks.shape[:-1] == getattr(scales, "shape", None):
         return stack([from_mxfp4(*pair) for pair in zip(blocks, scales, strict=True)])
-    pairs, factors = beside(blocks, blocks, "blocks"), beside(scales, blocks, "scales")
+    pairs, factors = on_device_of(blocks, blocks, "blocks"), on_device_of(scales, blocks, "scales")
     if pairs.ndim != 3 or pairs.shape[2] != 16 or type_name(pairs) != "uint8":
         raise ShapeError(
             f"blocks: must be bytes of shape (n, k / 32, 16), or those of experts, with scales for each; got"
@@ -162,7 +162,7 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
     """A weight in NVFP4 as files have it: two codes a byte (n, k / 2), scales of e4m3 (n, k / 16), and the
     factor of the whole weight. Where files have one that they divide by, pass 1 over it.
     """
-    codes, factors = beside(pairs, pairs, "pairs"), beside(scales, pairs, "scales")
+    codes, factors = on_device_of(pairs, pairs, "pairs"), on_device_of(scales, pairs, "scales")
     if codes.ndim != 2 or type_name(codes) != "uint8":
         raise ShapeError(
             f"pairs: must be bytes of shape (n, k / 2); got {type_name(codes)} of {tuple(codes.shape)}."
@@ -182,7 +182,7 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
 
 def from_codes(codes: Any, scales: Any, format: str) -> PackedWeight:
     """A weight of codes (k, n), int8 or e4m3, and scales (groups, n)."""
-    values, factors = beside(codes, codes, "codes"), beside(scales, codes, "scales")
+    values, factors = on_device_of(codes, codes, "codes"), on_device_of(scales, codes, "scales")
     row = format_named(format)
     expected = {"int8": "int8", "e4m3": "float8_e4m3fn"}.get(format)
     if type_name(values) != expected or values.ndim != 2:
@@ -196,7 +196,7 @@ def from_codes(codes: Any, scales: Any, format: str) -> PackedWeight:
 # ---- arrays of files, in NumPy or where a tensor is ----
 
 
-def beside(array: Any, like: Any, name: str) -> Any:
+def on_device_of(array: Any, like: Any, name: str) -> Any:
     """An array in the library and on the device of another."""
     if framework_of(like) != "torch" or framework_of(array) != "torch":
         return placed_like(on_host(array), like)
@@ -210,7 +210,7 @@ def type_name(array: Any) -> str:
 
 
 def require_words(array: Any, name: str, like: Any) -> Any:
-    words = beside(array, like, name)
+    words = on_device_of(array, like, name)
     if words.ndim != 2 or type_name(words) not in ("int32", "uint32"):
         raise DTypeError(
             f"{name}: must be a matrix of int32; got {type_name(words)} of {tuple(words.shape)}. Convert it"
