@@ -388,3 +388,54 @@ def test_a_checkpoint_that_does_not_fit_changes_no_layer() -> None:
     assert not lapidist.torch.load_packed(model, {**right, **eights}, zero_offset=0)
     with pytest.raises(lapidist.errors.LapidistError, match="state: must have packed weights"):
         lapidist.torch.load_packed(model, {})
+
+
+def tensors_of_files() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Functions of packings by name, each with what files have for it, in tensors."""
+    integers = {"dtype": torch.int32}
+    words = [torch.randint(-(2**31), 2**31 - 1, shape, **integers) for shape in ((16, 72), (128, 9), (2, 9))]
+    pairs, scales = (torch.randint(256, size, dtype=torch.uint8) for size in ((72, 4, 16), (72, 4)))
+    factors, small = torch.rand(2, 72).bfloat16(), torch.rand(72, 8).to(torch.float8_e4m3fn)
+    numbers = torch.randint(-128, 128, (128, 72), dtype=torch.int8)
+    rest = {"scales": factors, "qzeros": words[2]}
+    return {
+        "from_gptq": (quantised.from_gptq, {"qweight": words[0], **rest, "g_idx": torch.arange(128) // 64}),
+        "from_awq": (quantised.from_awq, {"qweight": words[1], **rest}),
+        "from_mxfp4": (quantised.from_mxfp4, {"blocks": pairs, "scales": scales}),
+        "from_nvfp4": (quantised.from_nvfp4, {"pairs": pairs.flatten(1), "scales": small, "factor": 0.5}),
+        "from_codes": (quantised.from_codes, {"codes": numbers, "scales": factors, "format": "int8"}),
+    }
+
+
+PACKINGS_OF_FILES = "from_gptq", "from_awq", "from_mxfp4", "from_nvfp4", "from_codes"
+
+
+def on_device(parts: dict[str, Any], place: Any) -> dict[str, Any]:
+    return {name: place(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
+
+
+@pytest.mark.parametrize("name", PACKINGS_OF_FILES)
+def test_files_are_packed_where_their_tensors_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torch's functions, with the bits of NumPy's arrays, and refused without numbers."""
+    function, parts = tensors_of_files()[name]
+    expected = function(**on_device(parts, packed_weight.on_host))
+    taken = packed_weight.on_host
+
+    def of_vectors(array: Any) -> Any:
+        assert getattr(array, "ndim", 0) < 2
+        return taken(array)
+
+    monkeypatch.setattr(packing, "on_host", of_vectors)
+    same_bits(function(**parts), expected)
+    with pytest.raises(lapidist.LapidistError, match="must have numbers; got a tensor on meta"):
+        function(**on_device(parts, lambda tensor: tensor.to("meta")))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PACKINGS_OF_FILES)
+def test_a_gpu_packs_files_with_the_same_bits(name: str) -> None:
+    function, parts = tensors_of_files()[name]
+    packed = function(**on_device(parts, torch.Tensor.cuda))
+    assert packed.codes.is_cuda
+    assert packed.scales.is_cuda
+    same_bits(packed, function(**on_device(parts, packed_weight.on_host)))

@@ -100,7 +100,7 @@ def test_without_gradients_products_route_their_rows(
     calls, taken = [], grouped.grouped
 
     def noted(*given: Any, **how: Any) -> Any:
-        calls.append(set(how))
+        calls.append({name for name, value in how.items() if value is not None})
         return taken(*given, **how)
 
     monkeypatch.setattr(grouped, "grouped", noted)
@@ -206,6 +206,39 @@ def test_one_graph_serves_all_routes(torch: Any, lt: Any, stock: Any) -> None:
             results.append((result, *torch.autograd.grad(result.float().square().sum(), given)))
         for one, other in zip(*results, strict=True):
             assert torch.equal(one, other)
+
+
+def test_a_graph_without_gradients_routes_rows_in_products(torch: Any, lt: Any, stock: Any) -> None:
+    model, x = mixture(torch, stock)
+    lt.swap(model, weights="mxfp4", where=experts_alone)
+    graphs = []
+
+    def noted(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend=noted)
+    with torch.no_grad():
+        for tokens in (x, x.flip(-1)):
+            assert torch.equal(compiled(tokens), model(tokens))
+    (graph,) = graphs
+    routed = [node for node in graph.graph.nodes if "few_bits_routed" in str(node.target)]
+    assert len(routed) == 2
+    assert "grouped" not in graph.code
+
+
+def test_the_operator_of_routed_rows(torch: Any, lt: Any) -> None:
+    packed = quantised.pack(torch.randn(2, 64, 24), "int8")
+    arrays = packed.codes, packed.scales, packed.zeros, packed.layout
+    x, ends = torch.randn(3, 64, dtype=torch.bfloat16), torch.tensor([1, 4])
+    rows, to = torch.tensor([2, 0, 0, 1]), torch.tensor([3, 1, 0, 2])
+    call = torch.ops.lapidist.few_bits_routed
+    torch.library.opcheck(call.default, (x, *arrays, ends, rows, to, torch.rand(4)))
+    found = call(x, *arrays, ends, rows, to)
+    assert torch.equal(found[to], lt.grouped(x[rows], packed, ends))
+    with pytest.raises(lapidist.LapidistError, match="rows that a product gathers or scatters have no gr"):
+        call(x.requires_grad_(), *arrays, ends, rows).sum().backward()
 
 
 def test_what_packed_groups_refuse(torch: Any, lt: Any, stock: Any) -> None:

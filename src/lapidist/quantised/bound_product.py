@@ -48,9 +48,11 @@ def matmul(
     plain.require_current_stream(more.pop("stream", None))
     operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
     device, decode = more.pop("device", None), more.pop("decode", None)
-    left, arrays = operand_of(x, "x"), plain.arrays_of(weight)
-    plain.require_activations(left, weight.shape[-2], arrays)
-    activations = activations_of(left, weight, scale_a, out_dtype, out if is_array(out) else None, decode)
+    x_operand, arrays = operand_of(x, "x"), plain.arrays_of(weight)
+    plain.require_activations(x_operand, weight.shape[-2], arrays)
+    activations = activations_of(
+        x_operand, weight, scale_a, out_dtype, out if is_array(out) else None, decode
+    )
     if activations.factors is not None:
         return bound_bytes(activations, weight, operation, out, device, **more)
     return bound_product(x, weight, operation, out, device, decode, **more)
@@ -104,10 +106,10 @@ def grouped(operation: Operation, named: Mapping[str, Any]) -> Any:
         )
     plain.require_current_stream(named["stream"])
     out, device = named["out"], named["device"]
-    left, arrays = operand_of(named["a"], "x"), plain.arrays_of(experts)
-    plain.require_activations(left, experts.shape[-2], arrays)
+    x_operand, arrays = operand_of(named["a"], "x"), plain.arrays_of(experts)
+    plain.require_activations(x_operand, experts.shape[-2], arrays)
     types = named["out_dtype"], out if is_array(out) else None
-    activations = activations_of(left, experts, named["scale_a"], *types)
+    activations = activations_of(x_operand, experts, named["scale_a"], *types)
     if activations.factors is None:
         return bound_product(named["a"], experts, operation, out, device, None)
     return bound_bytes(activations, experts, operation._replace(factors=Factors()), out, device)
@@ -124,22 +126,22 @@ def bound_product(
     """The results of an operation: D, or a tuple. Functions with second passes, and operands whose rows lie
     unevenly, follow a product by the decoded weight.
     """
-    left, arrays = operand_of(x, "x"), plain.arrays_of(weight)
-    plain.require_activations(left, weight.shape[-2], arrays)
+    x_operand, arrays = operand_of(x, "x"), plain.arrays_of(weight)
+    plain.require_activations(x_operand, weight.shape[-2], arrays)
     plain.require_vectors(arrays)
-    bound = Bound(x, fresh("b", weight.shape, left, left.dtype), None, out, operation)
+    bound = Bound(x, fresh("b", weight.shape, x_operand, x_operand.dtype), None, out, operation)
     require_apart(bound, arrays)
-    backend = backend_at(choose_place(left.device, device))
-    activations = Activations(left, None, left.dtype)
+    backend = backend_at(choose_place(x_operand.device, device))
+    activations = Activations(x_operand, None, x_operand.dtype)
     if not backend.plans:
         return on_the_host(bound, weight, activations)
-    plain.require_place(left, backend)
+    plain.require_place(x_operand, backend)
     problem = bound.problem()
     many = problem.m > plain.few_rows(backend.chip) if decode is None else decode
     if many or not fits_few_rows(problem):
-        return plain.by_decoded(left, x, weight, out, operation, backend)
+        return plain.by_decoded(x_operand, x, weight, out, operation, backend)
     result, target = output_of(bound)
-    if count_of(problem, left):
+    if count_of(problem, x_operand):
         by_few_rows(problem, bound, activations, weight, target, backend)
     return bound.deliver(result)
 
@@ -221,9 +223,9 @@ def by_few_rows(
 
 def on_the_host(bound: Bound, weight: PackedWeight, activations: Activations) -> Any:
     result, out = output_of(bound)
-    left = on_host(bound.a) if activations.factors is None else activations.numbers
+    values = on_host(bound.a) if activations.factors is None else activations.numbers
     numbers = packed_weight.on_host(unpack(weight))
-    product = HostProduct(left, numbers, None, on_host(out), 1.0, 0.0, "float32", "ieee")
+    product = HostProduct(values, numbers, None, on_host(out), 1.0, 0.0, "float32", "ieee")
     for part in bound.parts:
         product = part.on_host(product)
     if bound.groups is not None and bound.epilogue is not None:

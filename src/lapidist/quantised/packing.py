@@ -9,14 +9,19 @@ import numpy as np
 from lapidist.calls.keywords import unexpected
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
+from lapidist.quantised.fragment_order import as_words
 from lapidist.quantised.number_formats import GROUP_OF, SYMMETRIC_ZERO, format_named
-from lapidist.quantised.packed_weight import PackedWeight, made, on_host, require_groups, stack
-from lapidist.quantised.quantising import cast, library_of, symmetric, with_two_factors, with_zero_points
+from lapidist.quantised.packed_weight import PackedWeight, made, on_host, placed_like, require_groups, stack
+from lapidist.quantised.quantising import (
+    as_bytes,
+    cast,
+    library_of,
+    symmetric,
+    with_two_factors,
+    with_zero_points,
+)
 
-Array = np.ndarray[Any, Any]
 AWQ_ORDER = 0, 2, 4, 6, 1, 3, 5, 7  # the column that each nibble of a word has, of eight
-NIBBLES = np.arange(0, 32, 4)
-
 
 SIZES = "Write group=32, 64 or 128: that many steps of k share a factor"
 WAYS_OUT = {
@@ -100,11 +105,11 @@ def from_gptq(
     if zero_offset not in (None, 0, 1):
         raise ArgumentError(f"zero_offset: must be 0 or 1; got {zero_offset!r}. Take 0 for version 2")
 
-    words = require_words(qweight, "qweight")
+    words = require_words(qweight, "qweight", qweight)
     k, n = 8 * words.shape[0], words.shape[1]
-    codes = (words[:, None] >> NIBBLES[:, None].astype(np.uint32) & 15).reshape(k, n).astype(np.uint8)
-    factors = on_host(scales)
-    group = require_groups(k, n, factors.shape, "scales")
+    codes = cast(nibbles_of(words).swapaxes(1, 2).reshape(k, n), "uint8")
+    factors = on_device_of(scales, qweight, "scales")
+    group = require_groups(k, n, tuple(factors.shape), "scales")
     if g_idx is not None and not np.array_equal(on_host(g_idx), np.arange(k) // group):
         raise ArgumentError(
             "g_idx: groups must be neighbours along k; got a weight in the order of activations (desc_act)."
@@ -112,7 +117,7 @@ def from_gptq(
         )
     zeros = None
     if qzeros is not None:
-        stored = columns_of(require_words(qzeros, "qzeros"), tuple(range(8)), n, "qzeros")
+        stored = columns_of(require_words(qzeros, "qzeros", qweight), tuple(range(8)), n, "qzeros")
         if zero_offset is None and (stored == SYMMETRIC_ZERO).all():
             raise ArgumentError(
                 "zero_offset: must be said where all zero points are stored as 8; got None. Pass 0 for a file"
@@ -125,10 +130,10 @@ def from_gptq(
 
 def from_awq(qweight: Any, scales: Any, qzeros: Any) -> PackedWeight:
     """A 4-bit weight as AWQ's files have it: qweight (k, n / 8), scales (groups, n) and qzeros."""
-    words, factors = require_words(qweight, "qweight"), on_host(scales)
+    words, factors = require_words(qweight, "qweight", qweight), on_device_of(scales, qweight, "scales")
     n = 8 * words.shape[1]
     codes = columns_of(words, AWQ_ORDER, n, "qweight")
-    zeros = columns_of(require_words(qzeros, "qzeros"), AWQ_ORDER, n, "qzeros")
+    zeros = columns_of(require_words(qzeros, "qzeros", qweight), AWQ_ORDER, n, "qzeros")
     return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight)
 
 
@@ -138,18 +143,18 @@ def from_mxfp4(blocks: Any, scales: Any) -> PackedWeight:
     """
     if len(getattr(blocks, "shape", ())) == 4 and blocks.shape[:-1] == getattr(scales, "shape", None):
         return stack([from_mxfp4(*pair) for pair in zip(blocks, scales, strict=True)])
-    pairs, factors = on_host(blocks), on_host(scales)
-    if pairs.ndim != 3 or pairs.shape[2] != 16 or pairs.dtype != np.uint8:
+    pairs, factors = on_device_of(blocks, blocks, "blocks"), on_device_of(scales, blocks, "scales")
+    if pairs.ndim != 3 or pairs.shape[2] != 16 or type_name(pairs) != "uint8":
         raise ShapeError(
             f"blocks: must be bytes of shape (n, k / 32, 16), or those of experts, with scales for each; got"
-            f" {pairs.dtype.name} of {pairs.shape}. Correct it"
+            f" {type_name(pairs)} of {tuple(pairs.shape)}. Correct it"
         )
-    if factors.shape != pairs.shape[:2] or factors.dtype != np.uint8:
+    if factors.shape != pairs.shape[:2] or type_name(factors) != "uint8":
         raise ShapeError(
-            f"scales: must be bytes of shape {pairs.shape[:2]}; got {factors.dtype.name} of {factors.shape}."
-            " Correct it"
+            f"scales: must be bytes of shape {tuple(pairs.shape[:2])}; got {type_name(factors)} of"
+            f" {tuple(factors.shape)}. Correct it"
         )
-    codes = np.stack((pairs & 15, pairs >> 4), -1).reshape(len(pairs), -1).T
+    codes = halves_of(pairs.reshape(len(pairs), -1)).T
     return made(codes, factors.T, None, format_named("mxfp4"), "e8m0", blocks)
 
 
@@ -157,57 +162,83 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
     """A weight in NVFP4 as files have it: two codes a byte (n, k / 2), scales of e4m3 (n, k / 16), and the
     factor of the whole weight. Where files have one that they divide by, pass 1 over it.
     """
-    codes, factors = on_host(pairs), on_host(scales)
-    if codes.ndim != 2 or codes.dtype != np.uint8:
+    codes, factors = on_device_of(pairs, pairs, "pairs"), on_device_of(scales, pairs, "scales")
+    if codes.ndim != 2 or type_name(codes) != "uint8":
         raise ShapeError(
-            f"pairs: must be bytes of shape (n, k / 2); got {codes.dtype.name} of {codes.shape}. Correct it"
+            f"pairs: must be bytes of shape (n, k / 2); got {type_name(codes)} of {tuple(codes.shape)}."
+            " Correct it"
         )
     expected = len(codes), codes.shape[1] // 8
-    if factors.shape != expected or factors.dtype.name not in ("uint8", "float8_e4m3fn"):
+    if factors.shape != expected or type_name(factors) not in ("uint8", "float8_e4m3fn"):
         raise ShapeError(
-            f"scales: must be e4m3 of shape {expected}; got {factors.dtype.name} of {factors.shape}. Correct"
-            " them"
+            f"scales: must be e4m3 of shape {expected}; got {type_name(factors)} of {tuple(factors.shape)}."
+            " Correct them"
         )
     overall = np.float32(on_host(factor)).reshape(-1)
     if overall.size != 1 or not np.isfinite(overall).all():
         raise ArgumentError(f"factor: must be one finite number; got {factor!r}. Pass that of the weight")
-    numbers = np.stack((codes & 15, codes >> 4), -1).reshape(len(codes), -1).T
-    return made(numbers, factors.view(np.uint8).T, overall, format_named("nvfp4"), "e4m3", pairs)
+    return made(halves_of(codes).T, as_bytes(factors).T, overall, format_named("nvfp4"), "e4m3", pairs)
 
 
 def from_codes(codes: Any, scales: Any, format: str) -> PackedWeight:
     """A weight of codes (k, n), int8 or e4m3, and scales (groups, n)."""
-    values, factors, row = on_host(codes), on_host(scales), format_named(format)
+    values, factors = on_device_of(codes, codes, "codes"), on_device_of(scales, codes, "scales")
+    row = format_named(format)
     expected = {"int8": "int8", "e4m3": "float8_e4m3fn"}.get(format)
-    if values.dtype.name != expected or values.ndim != 2:
+    if type_name(values) != expected or values.ndim != 2:
         raise DTypeError(
-            f"codes: must be a matrix of {expected or 'int8 or float8_e4m3fn'}; got {values.dtype.name} of"
-            f" {values.shape}. Pack other formats with pack, from_gptq, from_awq or from_mxfp4"
+            f"codes: must be a matrix of {expected or 'int8 or float8_e4m3fn'}; got {type_name(values)} of"
+            f" {tuple(values.shape)}. Pack other formats with pack, from_gptq, from_awq or from_mxfp4"
         )
-    bytes_of = np.ascontiguousarray(values).view(np.uint8)
-    return made(bytes_of, factors, None, row, type_of_scales(factors), codes)
+    return made(as_bytes(values), factors, None, row, type_of_scales(factors), codes)
 
 
-def require_words(array: Any, name: str) -> Array:
-    words = on_host(array)
-    if words.ndim != 2 or words.dtype not in (np.int32, np.uint32):
+# ---- arrays of files, in NumPy or where a tensor is ----
+
+
+def on_device_of(array: Any, like: Any, name: str) -> Any:
+    """An array in the library and on the device of another."""
+    if framework_of(like) != "torch" or framework_of(array) != "torch":
+        return placed_like(on_host(array), like)
+    if array.is_meta:
+        raise ArgumentError(f"{name}: must have numbers; got a tensor on meta. Load the file first")
+    return array.detach().to(like.device)
+
+
+def type_name(array: Any) -> str:
+    return str(array.dtype).removeprefix("torch.")
+
+
+def require_words(array: Any, name: str, like: Any) -> Any:
+    words = on_device_of(array, like, name)
+    if words.ndim != 2 or type_name(words) not in ("int32", "uint32"):
         raise DTypeError(
-            f"{name}: must be a matrix of int32; got {words.dtype.name} of {words.shape}. Convert it"
+            f"{name}: must be a matrix of int32; got {type_name(words)} of {tuple(words.shape)}. Convert it"
         )
-    return np.ascontiguousarray(words).view(np.uint32)
+    return as_words(words)
 
 
-def columns_of(words: Array, order: tuple[int, ...], n: int, name: str) -> Array:
+def nibbles_of(words: Any) -> Any:
+    """The eight of each word, in a dimension behind the others. Shifts copy the sign, which 15 masks."""
+    library = library_of(words)
+    return library.stack([words >> first & 15 for first in range(0, 32, 4)], -1)
+
+
+def halves_of(pairs: Any) -> Any:
+    """Two codes of each byte, the low one first, along the last dimension."""
+    return library_of(pairs).stack((pairs & 15, pairs >> 4), -1).reshape(len(pairs), -1)
+
+
+def columns_of(words: Any, order: tuple[int, ...], n: int, name: str) -> Any:
     """Nibbles along n; `order`: the column of each nibble of a word."""
     if 8 * words.shape[1] != n:
-        raise ShapeError(f"{name}: must have {n} / 8 columns; got {words.shape}. Correct it")
-    nibbles = (words[..., None] >> NIBBLES.astype(np.uint32) & 15).astype(np.uint8)
-    return nibbles[..., np.argsort(order)].reshape(len(words), n)
+        raise ShapeError(f"{name}: must have {n} / 8 columns; got {tuple(words.shape)}. Correct it")
+    in_order = nibbles_of(words)[..., np.argsort(order).tolist()]
+    return cast(in_order.reshape(len(words), n), "uint8")
 
 
-def type_of_scales(factors: Array) -> str:
-    if factors.dtype.name not in ("float32", "float16", "bfloat16"):
-        raise DTypeError(
-            f"scales: must be float32, float16 or bfloat16; got {factors.dtype.name}. Convert them"
-        )
-    return factors.dtype.name
+def type_of_scales(factors: Any) -> str:
+    name = type_name(factors)
+    if name not in ("float32", "float16", "bfloat16"):
+        raise DTypeError(f"scales: must be float32, float16 or bfloat16; got {name}. Convert them")
+    return name

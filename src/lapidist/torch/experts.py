@@ -109,18 +109,14 @@ def main_grad(weight: Any) -> Any:
 
 
 def at_once(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
-    """The weighted sum of each token's experts, by products that torch does not see. They read tokens where
-    they lie, unless these are long, and store weighed results in the order of the pairs.
+    """The weighted sum of each token's experts, by products without gradients. They read tokens where they
+    lie, unless these are long, and store weighed results in the order of the pairs.
     """
     index = pairs.order // pairs.top_k
-    how: dict[str, Any] = {"gather_a": index}
     if tokens.shape[-1] > LONGEST_GATHERED:
-        tokens, how = tokens.index_select(0, index), {}
-    hidden = experts._apply_gate(experts.routed(tokens, experts.gate_up_proj, pairs.ends, **how))
-    results = hidden.new_empty(len(pairs.order), tokens.shape[-1])
-    after = READY["scaled_rows"](factors=weights.flatten())
-    how = {"scatter_d": pairs.order, "out": results, "epilogue": after}
-    experts.routed(hidden, experts.down_proj, pairs.ends, **how)
+        tokens, index = tokens.index_select(0, index), None
+    hidden = experts._apply_gate(experts.gathered(tokens, experts.gate_up_proj, pairs.ends, index))
+    results = experts.weighed(hidden, experts.down_proj, pairs.ends, pairs.order, weights.flatten())
     return results.unflatten(0, (-1, pairs.top_k)).sum(1)
 
 
@@ -157,8 +153,15 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         how: dict[str, Any] = {"trans_b": not self.is_transposed, "invariant": self.invariant}
         return grouped(rows, weights, ends, into=main_grad(weights), **how)
 
-    def routed(self, rows: Any, weights: Any, ends: Any, **how: Any) -> Any:
-        """The same, which torch does not see; `how`: gather_a and scatter_d, say."""
+    def gathered(self, tokens: Any, weights: Any, ends: Any, index: Any) -> Any:
+        """The same of rows by their indices, or (None) of all, which torch does not see."""
+        return grouped_calls.grouped(tokens, weights, ends, trans_b=not self.is_transposed, gather_a=index)
+
+    def weighed(self, rows: Any, weights: Any, ends: Any, order: Any, factors: Any) -> Any:
+        """Results at their places, each times the factor of its place."""
+        results = rows.new_empty(len(order), weights.shape[-1 if self.is_transposed else -2])
+        after = READY["scaled_rows"](factors=factors)
+        how: dict[str, Any] = {"scatter_d": order, "out": results, "epilogue": after}
         return grouped_calls.grouped(rows, weights, ends, trans_b=not self.is_transposed, **how)
 
     def extra_repr(self) -> str:

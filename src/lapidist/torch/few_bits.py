@@ -1,5 +1,5 @@
-"""torch.ops.lapidist.few_bits, few_bits_scaled and few_bits_grouped: x times weights of few bits, whose
-arrays and layout are arguments.
+"""torch.ops.lapidist.few_bits, few_bits_scaled, few_bits_grouped and few_bits_routed: x times weights of few
+bits, whose arrays and layout are arguments.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch
 from lapidist.calls import grouped as grouped_calls
 from lapidist.calls.factor_operands import require_number
 from lapidist.calls.operation import is_array
+from lapidist.epilogues.ready_made import READY
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.quantised import product as products
@@ -58,6 +59,22 @@ def grouped(x: Any, weight: PackedWeight, offsets: Any, expected_rows: int | Non
     (x,) = in_autocast(x)
     arrays = weight.codes, weight.scales, weight.zeros
     return few_bits_grouped(x, *arrays, weight.layout, offsets, expected_rows)
+
+
+def routed(
+    x: Any,
+    weight: PackedWeight,
+    offsets: Any,
+    gather_a: Any = None,
+    scatter_d: Any = None,
+    factors: Any = None,
+) -> Any:
+    """The same without gradients, of rows of x by their indices. Results go to rows by their indices, each
+    row times its factor.
+    """
+    (x,) = in_autocast(x)
+    arrays = weight.codes, weight.scales, weight.zeros
+    return few_bits_routed(x, *arrays, weight.layout, offsets, gather_a, scatter_d, factors)
 
 
 def require_tensor(name: str, value: Any) -> None:
@@ -245,3 +262,61 @@ few_bits_grouped_back = Operator(
     fake_grouped_back,
 )
 few_bits_grouped.record(keep_groups, back_of_groups)
+
+
+# ---- rows of groups by their indices ----
+
+
+def run_routed(
+    x: Any,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    offsets: Any,
+    gather_a: Any = None,
+    scatter_d: Any = None,
+    factors: Any = None,
+) -> Any:
+    weight = of_layout(layout, codes, scales, zeros)
+    how: dict[str, Any] = {"gather_a": gather_a, "scatter_d": scatter_d}
+    if scatter_d is not None:
+        how["out"] = x.new_empty(scatter_d.shape[0], layout[1])
+    if factors is not None:
+        how["epilogue"] = READY["scaled_rows"](factors=factors.detach())
+    return grouped_calls.grouped(x.detach(), weight, offsets, **how)
+
+
+def fake_routed(
+    x: Any,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    offsets: Any,
+    gather_a: Any = None,
+    scatter_d: Any = None,
+    factors: Any = None,
+) -> Any:
+    products.require_activations(outline(x, "x"), layout[0], [outline(codes, "codes")], OF_16_BITS)
+    return x.new_empty(((x if gather_a is None else gather_a).shape[0], layout[1]))
+
+
+def keep_nothing(ctx: Any, inputs: Any, output: Any) -> None:
+    """There is no gradient."""
+
+
+def back_of_routed(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    raise ArgumentError(
+        "x: rows that a product gathers or scatters have no gradient; got one of their results. Gather them"
+        " with torch, and call lapidist.torch.grouped"
+    )
+
+
+few_bits_routed = Operator(
+    f"few_bits_routed(Tensor x, {WEIGHT}, Tensor offsets, Tensor? gather_a=None, Tensor? scatter_d=None,"
+    " Tensor? factors=None) -> Tensor",
+    run_routed,
+    fake_routed,
+)
+few_bits_routed.record(keep_nothing, back_of_routed)

@@ -30,7 +30,7 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
             f"state: must be a mapping of names to tensors; got {type(state).__name__}. Read the file first,"
             " with safetensors.torch.load_file or torch.load"
         )
-    rest, layers = dict(state), dict(model.named_modules())
+    entries, layers = dict(state), dict(model.named_modules())
     names = [key.removesuffix(f".{CODES}") for key in state if key.endswith(f".{CODES}")]
     stacks = dict.fromkeys(
         key.rpartition(".")[0] for key in state if key.rpartition(".")[2] in map(BLOCKS.format, WEIGHTS)
@@ -40,36 +40,36 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
             f"state: must have packed weights, by keys that end in .{CODES} or _proj_blocks; got none. Load"
             " it with model.load_state_dict"
         )
-    made = [linear_of(name, layers.get(name), rest, zero_offset) for name in names]
-    mixtures = [experts_of(name, layers.get(name), rest) for name in stacks]
+    made = [linear_of(name, layers.get(name), entries, zero_offset) for name in names]
+    mixtures = [experts_of(name, layers.get(name), entries) for name in stacks]
     for layer, weight, bias in made:
         take_weight(layer, placed(weight, layer.weight))
         if bias is not None:
             layer.bias.data.copy_(bias)
     for layer, weights in mixtures:
         take(layer, [placed(weight, layer.gate_up_proj) for weight in weights])
-    return rest
+    return entries
 
 
 def placed(weight: PackedWeight, plain: Any) -> PackedWeight:
     return weight if plain.device.type == "meta" else weight.to(plain.device)
 
 
-def linear_of(name: str, layer: Any, rest: dict[str, Any], zero_offset: int | None) -> tuple[Any, ...]:
-    """A layer, its weight and its bias, whose entries leave `rest`."""
+def linear_of(name: str, layer: Any, entries: dict[str, Any], zero_offset: int | None) -> tuple[Any, ...]:
+    """A layer, its weight and its bias, which are taken out of the entries."""
     if not isinstance(layer, torch.nn.Linear) or isinstance(layer, PackedLinear):
         raise ArgumentError(
             f"state: {name} must be a torch.nn.Linear of the model; got {type(layer).__name__}. Pass the"
             " model that the checkpoint is of"
         )
-    parts = {key: rest.pop(f"{name}.{key}") for key in KEYS if f"{name}.{key}" in rest}
-    weight, bias = packed_of(name, parts, zero_offset), rest.pop(f"{name}.bias", None)
+    parts = {key: entries.pop(f"{name}.{key}") for key in KEYS if f"{name}.{key}" in entries}
+    weight, bias = packed_of(name, parts, zero_offset), entries.pop(f"{name}.bias", None)
     require_fit(name, layer, weight, bias)
     return layer, weight, bias
 
 
-def experts_of(name: str, layer: Any, rest: dict[str, Any]) -> tuple[Any, list[PackedWeight]]:
-    """Experts and their weights, whose entries leave `rest`."""
+def experts_of(name: str, layer: Any, entries: dict[str, Any]) -> tuple[Any, list[PackedWeight]]:
+    """Experts and their weights, which are taken out of the entries."""
     if not are_experts(layer, biased=True):
         raise ArgumentError(
             f"state: {name} must be experts of the model that lapidist.torch.swap takes; got"
@@ -78,10 +78,10 @@ def experts_of(name: str, layer: Any, rest: dict[str, Any]) -> tuple[Any, list[P
     weights = []
     for weight in WEIGHTS:
         keys = [f"{name}.{key.format(weight)}" for key in (BLOCKS, SCALES)]
-        missing = [key for key in keys if key not in rest]
+        missing = [key for key in keys if key not in entries]
         if missing:
             raise ArgumentError(f"state: {missing[0]} is missing beside {name}. Pass all of the file")
-        packed = from_mxfp4(*map(rest.pop, keys))
+        packed = from_mxfp4(*map(entries.pop, keys))
         expected = tuple(in_order(getattr(layer, weight), layer.is_transposed).shape)
         if packed.shape != expected:
             raise ShapeError(

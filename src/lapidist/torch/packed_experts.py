@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from lapidist.calls import grouped as grouped_calls
+from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.quantised.packed_weight import PackedWeight, unpack
 from lapidist.quantised.packing import pack
+from lapidist.torch.dispatch_state import is_direct, is_recorded
 from lapidist.torch.experts import Experts, swapped_class
-from lapidist.torch.few_bits import grouped
+from lapidist.torch.few_bits import grouped, routed
 from lapidist.torch.packed_layer import PackedStack, restore_weight, take_weight
 
 WEIGHTS = "gate_up_proj", "down_proj"
@@ -23,14 +24,21 @@ class PackedExpertsModule(Experts):
     stock_dtype: Any  # of the weights that give_back makes
 
     def may_be_fused(self, operands: tuple[Any, ...]) -> bool:
+        """Also in a compiler's graph."""
         tokens, up, down, weights = operands
-        return not self.has_bias and super().may_be_fused((tokens, up.codes, down.codes, weights))
+        tensors = tokens, up.codes, down.codes, weights
+        if self.has_bias or self.invariant or OPEN_BLOCKS or is_recorded(tensors):
+            return False
+        return torch.compiler.is_compiling() or is_direct(*tensors)
 
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
         return grouped(rows, weights.packed_weight, ends)
 
-    def routed(self, rows: Any, weights: Any, ends: Any, **how: Any) -> Any:
-        return grouped_calls.grouped(rows, weights.packed_weight, ends, **how)
+    def gathered(self, tokens: Any, weights: Any, ends: Any, index: Any) -> Any:
+        return routed(tokens, weights.packed_weight, ends, index)
+
+    def weighed(self, rows: Any, weights: Any, ends: Any, order: Any, factors: Any) -> Any:
+        return routed(rows, weights.packed_weight, ends, None, order, factors)
 
 
 def in_order(weights: Any, is_transposed: bool) -> Any:
