@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.sanitize.joint_runs import JointRuns
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.lazy_products import LazyProducts
 from lapidist.machine.sanitize.sanitizer import Sanitizer
@@ -38,6 +39,7 @@ class FuzzedScheduler(Scheduler):
         order = (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist()
         super().__init__(machine, order, budget, on_progress)
         self.sanitizer = sanitizer
+        self.joint = JointRuns(sanitizer, self.cohorts)
         self.lazy = LazyCopies(sanitizer)
         machine.copies = self.lazy
         machine.products = self.lazy_products = LazyProducts(sanitizer)
@@ -88,6 +90,7 @@ class FuzzedScheduler(Scheduler):
         before = len(self.cohorts)
         super().retire(cohort)
         if len(self.cohorts) < before:
+            self.joint.forget(cohort.first_warp)
             place = int(cohort.slot[0]) // self.m.geometry.cluster_size
             self.living[place] -= 1
             if self.living[place] == 0:
@@ -113,6 +116,13 @@ class FuzzedScheduler(Scheduler):
         self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
         self.sanitizer.definedness.enter(lanes)
         super().step(cohort, number)
+
+    def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Array:
+        turn = self.joint.turn(cohort, number, lanes)
+        if turn is None:
+            return super().execute(cohort, number, lanes)
+        run, row = turn
+        return run.answer(row)
 
     @property
     def together(self) -> bool:
