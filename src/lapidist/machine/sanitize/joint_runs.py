@@ -123,7 +123,7 @@ class JointRuns:
         """The block that a warp is to run, and its row there, if it was computed with others; else None, and
         the warp's registers are what they must be."""
         turns, self.running = self.turns.get(cohort.first_warp), cohort
-        if number not in self.quiet or lanes.index is not None or not self.may_join(cohort):
+        if number not in self.quiet or lanes.index is not None or not self.may_join(cohort, number):
             self.settle(cohort, turns)
             return None
         if turns is None:
@@ -139,10 +139,14 @@ class JointRuns:
         self.settle(cohort, turns)
         return None
 
-    def may_join(self, cohort: Cohort) -> bool:
-        """Whether nobody else watches, and no register of the warp has undefined bits."""
+    def may_join(self, cohort: Cohort, number: int) -> bool:
+        """Whether nobody else watches, and the block touches no register whose bits are undefined."""
         undefined = self.sanitizer.definedness.warps.get(cohort.first_warp)
-        return not (undefined or self.alone or cohort.n != WARP or self.m.observer is not self.sanitizer)
+        if undefined:
+            block = self.m.program.blocks[number]
+            if not (undefined.keys().isdisjoint(block.reads) and undefined.keys().isdisjoint(block.writes)):
+                return False
+        return not self.alone and cohort.n == WARP and self.m.observer is self.sanitizer
 
     def settle(self, cohort: Cohort, turns: Turns | None) -> None:
         """Give a warp its registers behind the last block that it took."""
@@ -203,7 +207,7 @@ class JointRuns:
             turns = self.turns.get(one.first_warp)
             if turns is None or run.after[row] != number or turns.last is None or len(turns.ahead) >= most:
                 continue
-            if turns.last[0] is run:
+            if turns.last[0] is run and self.may_join(one, number):
                 rows.append(row)
         if len(rows) == len(run.cohorts):
             return run
@@ -244,24 +248,25 @@ class JointRuns:
         place, turns = cohort.groups.get(number), self.turns.get(cohort.first_warp)
         fresh = turns is None or turns.last is None
         if place is None:  # the warp whose turn it is stands in no list
-            return fresh and not cohort.groups and cohort is self.running and self.may_join(cohort)
+            return fresh and not cohort.groups and cohort is self.running
         alone = place[0].index is None and len(cohort.groups) == 1
-        return fresh and alone and self.may_join(cohort)
+        return fresh and alone and self.may_join(cohort, number)
 
     # -- what was read --
 
     def reads_of(self, loads: Loads, rows: int, single: frozenset[int]) -> list[Reads] | None:
         """All loads of a run, by range; None if one is not of a kind that can be noted together."""
         parts: dict[int, tuple[Shadow, list[tuple[Array, Array, Array]]]] = {}
+        s = self.sanitizer
         for address, offset, size, site in loads.list:
             if address.space == "param":
                 continue
-            shadow, positions, key = self.sanitizer.shared, address.base + offset, NOWHERE
+            shadow, positions, key = s.shared, address.base + offset, NOWHERE
             if address.space == "global":
                 region = self.m.globals.find(address.lo + offset)
                 if region is None or region.undefined is not None or address.hi + offset + size > region.end:
                     return None
-                shadow = shadow_of(self.sanitizer.globals, region, self.sanitizer.grain, self.sanitizer.clocks)
+                shadow = shadow_of(s.globals, region, s.grain, s.clocks)
                 positions = address.addresses.astype(np.int64) + (offset - (region.start & -16))
                 key = region.start
             elif address.space != "shared":
@@ -320,7 +325,9 @@ def before_block(
     cohorts: list[Cohort], registers: list[Array], known: frozenset[int], uniform: frozenset[int]
 ) -> JointRun:
     """Warps as one group, with nothing computed yet."""
-    of_lanes = [np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")]
+    of_lanes = [
+        np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
+    ]
     group = Cohort(*of_lanes, cohorts[0].geometry, registers).all
     return JointRun(NOWHERE, cohorts, group, registers, known, frozenset(), uniform, None, False, [], [])
 

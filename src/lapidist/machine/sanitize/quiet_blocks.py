@@ -14,8 +14,37 @@ from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Imm, Instruction,
 
 # Of one lane each, with the same bits however many lanes are computed together.
 CALCULATES = frozenset(
-    "mov add sub mul mad fma neg abs min max shl shr and or xor not lop3 cvt cvta setp selp bfe bfi prmt"
-    " div rem mul24 mad24 sad".split()
+    [
+        "mov",
+        "add",
+        "sub",
+        "mul",
+        "mad",
+        "fma",
+        "neg",
+        "abs",
+        "min",
+        "max",
+        "shl",
+        "shr",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "lop3",
+        "cvt",
+        "cvta",
+        "setp",
+        "selp",
+        "bfe",
+        "bfi",
+        "prmt",
+        "div",
+        "rem",
+        "mul24",
+        "mad24",
+        "sad",
+    ]
 )
 SPACES = frozenset(["global", "shared", "shared::cta", "param", "const"])
 CHANGING = ("clock", "globaltimer", "envreg")  # special registers that are no constants of a lane

@@ -149,6 +149,8 @@ class Races:
         if all(len(value) == 1 for value in values):
             return
         g = address.g
+        if len(address.base) == g.n and (address.base[1:] > address.base[:-1]).all():
+            return
         bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
         if len(bases) == g.n:
             return

@@ -152,7 +152,7 @@ class FuzzedScheduler(Scheduler):
                 cohort.priority = priority
         self.winner, highest, can_run = None, -1.0, self.can_run
         for cohort in self.cohorts:  # thousands of a large launch, at each draw
-            if can_run(cohort):
+            if cohort.groups and can_run(cohort):
                 cohort.passed += since
                 # A warp that was passed over too often ranks by that number: every priority is below 1.
                 rank = cohort.priority if cohort.passed <= AGE_LIMIT * 4 else cohort.passed

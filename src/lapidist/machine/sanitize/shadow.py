@@ -226,7 +226,6 @@ class Shadow:
 
 def shadow_of(shadows: dict[int, Shadow], region: Region, grain: int, clocks: Clocks) -> Shadow:
     """The shadow of a range of global memory."""
-    shadow = shadows.get(region.start)
-    if shadow is None:
-        shadow = shadows[region.start] = Shadow(region.end - (region.start & -16), grain, clocks.agents)
-    return shadow
+    if region.start not in shadows:
+        shadows[region.start] = Shadow(region.end - (region.start & -16), grain, clocks.agents)
+    return shadows[region.start]
