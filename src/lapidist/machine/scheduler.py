@@ -7,6 +7,7 @@ those that they wait for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -223,7 +224,7 @@ class Scheduler:
         else:
             self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
 
-    def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Array:
+    def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Any:
         """Run a block of code; what it answers says where the lanes go on."""
         try:
             function = self.m.program.function(number, self.m.definedness is not None)

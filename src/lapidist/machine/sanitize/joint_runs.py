@@ -191,7 +191,7 @@ class JointRuns:
             uniform,
             jumps,
             one_jump,
-            places_after(block, jumps, len(before.cohorts)),
+            next_blocks(block, jumps, len(before.cohorts)),
             [self.changes(one) for one in before.cohorts],
             reads,
         )
@@ -325,14 +325,14 @@ def before_block(
     cohorts: list[Cohort], registers: list[Array], known: frozenset[int], uniform: frozenset[int]
 ) -> JointRun:
     """Warps as one group, with nothing computed yet."""
-    of_lanes = [
+    slots, blocks, threads = (
         np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
-    ]
-    group = Cohort(*of_lanes, cohorts[0].geometry, registers).all
+    )
+    group = Cohort(slots, blocks, threads, cohorts[0].geometry, registers).all
     return JointRun(NOWHERE, cohorts, group, registers, known, frozenset(), uniform, None, False, [], [])
 
 
-def places_after(block: Block, jumps: object, warps: int) -> list[int]:
+def next_blocks(block: Block, jumps: object, warps: int) -> list[int]:
     """Where each warp goes on; NOWHERE if its lanes part, or wait at a barrier."""
     if block.kind == "barrier":
         return [NOWHERE] * warps
@@ -341,5 +341,5 @@ def places_after(block: Block, jumps: object, warps: int) -> list[int]:
     if len(jumps) == 1:
         return [block.target if jumps[0] else block.index + 1] * warps
     rows = jumps.reshape(warps, WARP)
-    places = np.where(rows.all(axis=1), block.target, np.where(rows.any(axis=1), NOWHERE, block.index + 1))
-    return [int(place) for place in places]
+    targets = np.where(rows.all(axis=1), block.target, np.where(rows.any(axis=1), NOWHERE, block.index + 1))
+    return [int(place) for place in targets]

@@ -7,6 +7,8 @@ runs next, so spinning warps cannot starve the one they wait for. A seed replays
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lapidist.machine.lanes import Cohort, Lanes
@@ -117,7 +119,7 @@ class FuzzedScheduler(Scheduler):
         self.sanitizer.definedness.enter(lanes)
         super().step(cohort, number)
 
-    def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Array:
+    def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Any:
         turn = self.joint.turn(cohort, number, lanes)
         if turn is None:
             return super().execute(cohort, number, lanes)

@@ -211,7 +211,9 @@ class Shadow:
         second[at[other]], self.read[at[other], 1] = agent[other], moment[other]
         self.read_site[at], self.read_lane[at], self.read_warp[at] = site, lane, agent
 
-    def note_read(self, at: Array, column: int, agent: int, now: int, site: int, lanes: Array | None) -> None:
+    def note_read(
+        self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
+    ) -> None:
         self.last_read[agent] = now
         self.read_site[at] = site
         self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, agent
