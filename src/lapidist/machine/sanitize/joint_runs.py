@@ -44,7 +44,7 @@ class Reads:
 
 @dataclass(slots=True)
 class JointRun:
-    """One block, computed for these warps. `registers` are those behind it, of which `known` are used later
+    """One block, computed for these warps. `registers` are those behind it, of which `live` are used later
     and `written` were written since the warps came together; a warp by itself keeps those in `uniform` as one
     value. `after` is where each warp goes on."""
 
@@ -52,7 +52,7 @@ class JointRun:
     cohorts: list[Cohort]
     group: Lanes
     registers: list[Array]
-    known: frozenset[int]
+    live: frozenset[int]
     written: frozenset[int]
     uniform: frozenset[int]
     jumps: Array | BarrierRequest | None
@@ -215,11 +215,11 @@ class JointRuns:
 
     def narrowed(self, run: JointRun, rows: list[int]) -> JointRun:
         cohorts, registers = [run.cohorts[row] for row in rows], list(run.registers)
-        for slot in run.known:
+        for slot in run.live:
             values = run.registers[slot]
             if len(values) > 1:
                 registers[slot] = values.reshape(-1, WARP)[rows].reshape(-1)
-        return replace(before_block(cohorts, registers, run.known, run.uniform), written=run.written)
+        return replace(before_block(cohorts, registers, run.live, run.uniform), written=run.written)
 
     def begun(self, cohort: Cohort, number: int) -> JointRun | None:
         """All warps that stand at a block, with nothing ahead, and keep the same registers as one value."""
@@ -227,8 +227,8 @@ class JointRuns:
         cohorts = [one for one in self.cohorts if self.stands_at(one, number)]
         if len(cohorts) < 2:
             return None
-        kept = [len(cohort.registers[slot]) for slot in slots]
-        cohorts = [one for one in cohorts if [len(one.registers[slot]) for slot in slots] == kept]
+        forms = [len(cohort.registers[slot]) for slot in slots]
+        cohorts = [one for one in cohorts if [len(one.registers[slot]) for slot in slots] == forms]
         if len(cohorts) < 2:
             return None
         registers, uniform = list(self.m.program.zeros), set()
@@ -322,14 +322,14 @@ def joined(parts: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array]:
 
 
 def before_block(
-    cohorts: list[Cohort], registers: list[Array], known: frozenset[int], uniform: frozenset[int]
+    cohorts: list[Cohort], registers: list[Array], live: frozenset[int], uniform: frozenset[int]
 ) -> JointRun:
     """Warps as one group, with nothing computed yet."""
     slots, blocks, threads = (
         np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
     )
     group = Cohort(slots, blocks, threads, cohorts[0].geometry, registers).all
-    return JointRun(NOWHERE, cohorts, group, registers, known, frozenset(), uniform, None, False, [], [])
+    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [])
 
 
 def next_blocks(block: Block, jumps: object, warps: int) -> list[int]:

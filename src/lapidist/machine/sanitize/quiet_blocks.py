@@ -66,17 +66,17 @@ class QuietBlocks:
         self.program, self.in_clusters = program, in_clusters
         self.ahead_of_use, self.constant = ahead_of_use, cache(constant)
         self.code = program.kernel.instructions
-        self.kept: dict[int, bool] = {}
+        self.answers: dict[int, bool] = {}
         self.uniform_after = cache(self.find_uniform)
 
     def __contains__(self, number: int) -> bool:
-        if number not in self.kept:
-            self.kept[number] = self.is_quiet(number)
-        return self.kept[number]
+        if number not in self.answers:
+            self.answers[number] = self.is_quiet(number)
+        return self.answers[number]
 
     def drop(self, number: int) -> None:
         """Count a block as not quiet from here on."""
-        self.kept[number] = False
+        self.answers[number] = False
 
     def is_quiet(self, number: int) -> bool:
         block = self.program.blocks[number]
