@@ -186,7 +186,7 @@ def test_reads_that_are_noted_later_are_noted_alike() -> None:
             size = int(random.choice([4, 8]))
             at = one.grains(addresses.astype(np.int64) + 8, size)
             one.note_read(at, 0, warp, moment, site, np.repeat(lanes, len(at) // len(lanes)))
-            other.log_read(addresses, 8, size, warp, moment, site, lanes)
+            other.log_read(at, warp, moment, site, lanes)
             if not random.integers(8):
                 other.replay()
         other.replay()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from lapidist.machine.faults import BarrierMisuse, Deadlock, Divergence, MachineFault
 from lapidist.machine.lanes import Lanes
 
@@ -26,6 +28,11 @@ class RegisterPool:
         self.blocks: dict[int, Requests] = {}
 
     def resized(self, g: Lanes, more: bool, count: int, site: int) -> None:
+        missing = ~(g.present | self.m.exited_rows(g))
+        if missing.any():
+            lane = int(np.argwhere(missing)[0][1])
+            rule = f"setmaxnreg without lane {lane} of the warp: all lanes execute it together"
+            self.m.report(self.m.fault(Divergence, rule, site, g))
         for block, warp in sorted({*zip(g.block.tolist(), (g.thread // 32).tolist(), strict=True)}):
             self.blocks.setdefault(block, {}).setdefault(warp, []).append((site, more, count))
 

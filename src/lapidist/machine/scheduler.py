@@ -7,6 +7,7 @@ those that they wait for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -201,11 +202,7 @@ class Scheduler:
                 f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
             )
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
-        try:
-            function = self.m.program.function(number, self.m.definedness is not None)
-            result = function(self.m, lanes, cohort.registers)
-        except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise self.refused(block, error) from error
+        result = self.execute(cohort, number, lanes)
         if self.m.polls > POLL_LIMIT:
             self.look_at_polls()
         self.m.observer.executed(number, lanes)
@@ -226,6 +223,14 @@ class Scheduler:
             self.retry(cohort, lanes, result, number)
         else:
             self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
+
+    def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Any:
+        """Run a block of code; what it answers says where the lanes go on."""
+        try:
+            function = self.m.program.function(number, self.m.definedness is not None)
+            return function(self.m, lanes, cohort.registers)
+        except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            raise self.refused(self.m.program.blocks[number], error) from error
 
     def look_at_polls(self) -> None:
         """Raise a deadlock after many ordered loads without a store, when no group does anything else."""

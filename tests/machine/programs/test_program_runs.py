@@ -21,6 +21,7 @@ from cuda_programs import (
     program,
     ptx,
 )
+from lapidist.machine.programs.run_program import run_program
 
 pytestmark = pytest.mark.c_compiler
 
@@ -148,3 +149,37 @@ def test_the_kernels_lines_are_those_that_the_tests_name() -> None:
     assert "part[threadIdx.x + s]" in lines[RACE_LINE - 1]
     assert "x[i] : 0.f" in lines[READ_LINE - 1]
     assert "y[i] =" in lines[SAXPY_LINE - 1]
+
+
+CHOSEN = r"""
+typedef struct { int id; int64_t value[8]; } Attribute;
+typedef struct { dim3 g, b; size_t shared; void *stream; Attribute *attributes; unsigned count; } Launch;
+extern int cudaLaunchKernelExC(const Launch *, const void *, void **);
+int main(int argc, char **argv) {
+    float *sums, *out;
+    int n = 1;
+    CHECK(cudaMalloc(&sums, 4));
+    CHECK(cudaMalloc(&out, 4));
+    CHECK(cudaMemset(sums, 0, 4));
+    for (int k = 1; k < argc; k++) {
+        Attribute attribute = {atoi(argv[k]), {1}};
+        Launch launch = {{1, 1, 1}, {1, 1, 1}, 0, 0, &attribute, 1};
+        puts(cudaGetErrorString(cudaLaunchKernelExC(&launch, &total, (void *[]){&sums, &out, &n})));
+    }
+    return 0;
+}
+"""
+
+
+def test_attributes_that_make_another_launch_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Events of a launch that still runs, and nodes that kernels change; a priority changes nothing."""
+    report = run_program(program(tmp_path, fat_ptx(ptx()), main=CHOSEN), ["8", "7", "12", "13"]).data()
+    assert capfd.readouterr().out.splitlines() == ["no error", *["operation not supported"] * 3]
+    assert (report["exit_code"], report["findings"]) == (0, [])
+    names = [note.split(" was called, ")[0] for note in report["notes"]]
+    assert names == [
+        f"cudaLaunchAttribute{name}"
+        for name in ("ProgrammaticEvent", "LaunchCompletionEvent", "DeviceUpdatableKernelNode")
+    ]

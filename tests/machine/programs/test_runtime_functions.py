@@ -8,7 +8,7 @@ from pathlib import Path
 from cuda.pathfinder import find_nvidia_header_directory
 from runtime_list import PAGE, hints, page, sources
 
-from lapidist.machine.programs.runtime_functions import AREAS, IN_PART, REFUSED, refusal
+from lapidist.machine.programs.runtime_functions import AREAS, ATTRIBUTES, IN_PART, REFUSED, refusal
 from lapidist.machine.programs.stand_in_build import functions_of
 
 DECLARED = re.compile(r"\bCUDARTAPI(?:_CDECL)?\s+(cuda\w+)\s*\(")
@@ -41,5 +41,5 @@ def test_reasons_say_what_to_do() -> None:
     assert refusal("cudaMallocArray_ptsz") == refusal("cudaMallocArray")
     assert refusal("cudaMemcpy3DPeer").endswith("Run the program on one")
     assert "Write that part" in refusal("cudaOfTomorrow")
-    for reason in set(REFUSED.values()):
+    for reason in {*REFUSED.values(), *ATTRIBUTES.values()}:
         assert re.fullmatch(r"[^.]+\. [A-Z][^.]+", reason.replace("13.1", "13")), reason

@@ -186,6 +186,7 @@ def run_all(
                 replace(launch, overlaps=launch.overlaps and (number > 0 or alone)),
                 sanitize=seed is not None,
                 seed=seed,
+                counting=False,
                 judge=judge.take,
                 earlier=None if alone else earlier,
             )

@@ -228,7 +228,17 @@ REFUSED = {
 WAY = "Write that part with kernels, copies, streams and events"
 
 
+# Attributes of launches without which a launch would be another one.
+EARLY = "an event of a launch that still runs is not modelled. Record one behind the launch"
+ATTRIBUTES = {
+    "cudaLaunchAttributeProgrammaticEvent": EARLY,
+    "cudaLaunchAttributeLaunchCompletionEvent": EARLY,
+    "cudaLaunchAttributeDeviceUpdatableKernelNode": "no kernel changes a graph. Set its nodes by the host",
+}
+
+
 def refusal(name: str) -> str:
-    """Why the stand-in lacks a function, and the way out. The name may have an ending, as _ptsz."""
+    """Why the stand-in lacks a function or an attribute, and the way out. The name may have an ending, as
+    _ptsz."""
     plain = name.removesuffix("_ptsz").removesuffix("_ptds")
-    return REFUSED.get(plain, WAY)
+    return ATTRIBUTES.get(plain) or REFUSED.get(plain, WAY)

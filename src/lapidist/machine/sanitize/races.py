@@ -64,6 +64,11 @@ class Races:
         first = warp // self.columns * self.columns + np.arange(self.columns)
         return np.concatenate([first, first + self.clocks.warps])[: self.shared.readers]
 
+    def near(self, warp: int) -> slice:
+        """The warps that share memory with a warp."""
+        first = warp // self.columns * self.columns
+        return slice(first, first + self.columns)
+
     def name(self, agent: int) -> str:
         warp, core = agent % self.clocks.warps, "the tensor core of " if agent >= self.clocks.warps else ""
         geometry = self.m.geometry
@@ -99,8 +104,8 @@ class Races:
         access.shadow.note_read(at, column, self.clocks.warps + warp, moment, access.site, None)
 
     def check_writes(self, access: Access, at: Array, warp: int) -> None:
-        shadow, first = access.shadow, warp // self.columns * self.columns
-        near = slice(first, first + self.columns) if shadow.readers else slice(None)
+        shadow = access.shadow
+        near = self.near(warp) if shadow.readers else slice(None)
         index = shadow.racing_write(at, warp, near, self.clocks, access.level, self.scopes)
         if index >= 0:
             who, where = self.name(int(shadow.writer[at[index]])), self.line(shadow.write_site[at[index]])
@@ -144,6 +149,8 @@ class Races:
         if all(len(value) == 1 for value in values):
             return
         g = address.g
+        if len(address.base) == g.n and (address.base[1:] > address.base[:-1]).all():
+            return
         bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
         if len(bases) == g.n:
             return

@@ -7,9 +7,12 @@ runs next, so spinning warps cannot starve the one they wait for. A seed replays
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.sanitize.joint_runs import JointRuns
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.lazy_products import LazyProducts
 from lapidist.machine.sanitize.sanitizer import Sanitizer
@@ -38,6 +41,7 @@ class FuzzedScheduler(Scheduler):
         order = (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist()
         super().__init__(machine, order, budget, on_progress)
         self.sanitizer = sanitizer
+        self.joint = JointRuns(sanitizer, self.cohorts)
         self.lazy = LazyCopies(sanitizer)
         machine.copies = self.lazy
         machine.products = self.lazy_products = LazyProducts(sanitizer)
@@ -88,6 +92,7 @@ class FuzzedScheduler(Scheduler):
         before = len(self.cohorts)
         super().retire(cohort)
         if len(self.cohorts) < before:
+            self.joint.forget(cohort.first_warp)
             place = int(cohort.slot[0]) // self.m.geometry.cluster_size
             self.living[place] -= 1
             if self.living[place] == 0:
@@ -113,6 +118,13 @@ class FuzzedScheduler(Scheduler):
         self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
         self.sanitizer.definedness.enter(lanes)
         super().step(cohort, number)
+
+    def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Any:
+        turn = self.joint.turn(cohort, number, lanes)
+        if turn is None:
+            return super().execute(cohort, number, lanes)
+        run, row = turn
+        return run.answer(row)
 
     @property
     def together(self) -> bool:
@@ -142,7 +154,7 @@ class FuzzedScheduler(Scheduler):
                 cohort.priority = priority
         self.winner, highest, can_run = None, -1.0, self.can_run
         for cohort in self.cohorts:  # thousands of a large launch, at each draw
-            if can_run(cohort):
+            if cohort.groups and can_run(cohort):
                 cohort.passed += since
                 # A warp that was passed over too often ranks by that number: every priority is below 1.
                 rank = cohort.priority if cohort.passed <= AGE_LIMIT * 4 else cohort.passed

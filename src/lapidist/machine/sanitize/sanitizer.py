@@ -28,7 +28,7 @@ from lapidist.machine.sanitize.proxies import Proxies
 from lapidist.machine.sanitize.races import Access, Races
 from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
 from lapidist.machine.sanitize.self_resetting import SelfResetting
-from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
+from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow, shadow_of
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
 from lapidist.machine.sanitize.warpgroups import Warpgroups
 from lapidist.machine.state import Machine
@@ -61,7 +61,8 @@ class Sanitizer(Observer):
         self.grain = grain
         size = len(m.shared_bytes)
         columns = geometry.warps * geometry.cluster_size
-        self.shared = Shadow(size, self.grain, self.clocks.agents, columns * (2 if products else 1))
+        readers, clusters = columns * (2 if products else 1), m.slots // geometry.cluster_size
+        self.shared = Shadow(size, self.grain, self.clocks.agents, readers, clusters)
         self.readers_under_way = 0
         self.globals: dict[int, Shadow] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
@@ -142,7 +143,8 @@ class Sanitizer(Observer):
             return False
         warp, start = g.cohort.first_warp, region.start & -16
         self.clocks.touch(warp, g.lane)
-        shadow.log_read(addresses, offset - start, size, warp, self.clocks.now(warp), site, lanes)
+        at = shadow.grains(addresses.astype(np.int64) + (offset - start), size)
+        shadow.log_read(at, warp, self.clocks.now(warp), site, lanes)
         return True
 
     def touch_shared(
@@ -161,7 +163,7 @@ class Sanitizer(Observer):
             self.read_unwritten(g, positions, state, size, site)
         if kind != "load":
             self.check_busy(g, positions, at, state, size, site)
-            self.shared.state[at] = WRITTEN
+            self.shared.mark(at, WRITTEN)
         self.races.look(Access(self.shared, g, positions, size, site, kind, level, generic), at)
 
     def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> None:
@@ -223,10 +225,10 @@ class Sanitizer(Observer):
     # -- asynchronous work marks its place --
 
     def begin_landing(self, positions: Array, size: int) -> None:
-        self.shared.state[self.shared.grains(positions, size)] = LANDING
+        self.shared.mark(self.shared.grains(positions, size), LANDING)
 
     def end_landing(self, positions: Array, size: int) -> None:
-        self.shared.state[self.shared.grains(positions, size)] = WRITTEN
+        self.shared.mark(self.shared.grains(positions, size), WRITTEN)
 
     def begin_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way += 1
@@ -260,10 +262,7 @@ class Sanitizer(Observer):
         inside = (addresses >= region.start) & (addresses + size <= region.end)
         if not generic and kind != "load":
             self.own.landed(region, addresses[inside], size)
-        shadow = self.globals.get(region.start)
-        if shadow is None:
-            nbytes = region.end - (region.start & -16)
-            shadow = self.globals[region.start] = Shadow(nbytes, self.grain, self.clocks.agents)
+        shadow = shadow_of(self.globals, region, self.grain, self.clocks)
         shadow.replay()
         positions = addresses[inside] - (region.start & -16)
         if site in self.updates.sites and inside.all() and kind == "store":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from lapidist.machine.lanes import Lanes
+from lapidist.machine.memory import Region
 from lapidist.machine.sanitize.clocks import Clocks
 from lapidist.machine.sanitize.ordered import Scopes
 
 Array = np.ndarray
-MOST_LOGGED = 1024
+MOST_LOGGED = 1 << 15  # grains
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
 
@@ -19,7 +20,7 @@ class Shadow:
     With `readers` > 0 every reader has a column of its own (shared memory, where a block's warps are few);
     otherwise the last two different readers are kept."""
 
-    def __init__(self, nbytes: int, grain: int, agents: int, readers: int = 0) -> None:
+    def __init__(self, nbytes: int, grain: int, agents: int, readers: int = 0, owners: int = 1) -> None:
         count = -(-nbytes // grain)
         self.grain, self.readers = grain, readers
         self.ever_written = False
@@ -42,10 +43,19 @@ class Shadow:
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
         # Reads of memory that nobody has written yet: when, by whom, where. They are noted together.
-        self.log: list[tuple[Array, int, int, int, int, int, Array]] = []
+        self.log: list[tuple[Array, int, int, Array | int, Array]] = []
+        self.logged = 0
         # What the bytes hold, and how many asynchronous operations still read them.
         self.state = np.zeros(count if readers else 0, np.uint8)
         self.reading = np.zeros(count if readers else 0, np.int16)
+        # How often each owner's part was written to: of shared memory a cluster has one.
+        self.changes, self.owned = [0] * owners, -(-count // owners)
+
+    def mark(self, at: Array, state: int) -> None:
+        """Note that grains of one owner are written to, or that a copy is to write there."""
+        self.state[at] = state
+        if at.size:
+            self.changes[int(at.flat[0]) // self.owned] += 1
 
     def reset(self, start: int, stop: int) -> None:
         """Forget a byte range, which a new block owns."""
@@ -163,13 +173,12 @@ class Shadow:
         self.level[at], self.generic[at] = level, generic
         self.lane[at] = -1 if lanes is None else lanes
 
-    def log_read(
-        self, addresses: Array, offset: int, size: int, warp: int, now: int, site: int, lanes: Array
-    ) -> None:
+    def log_read(self, at: Array, warp: int, now: int, site: Array | int, lanes: Array) -> None:
         """Note a read later: of most ranges nobody ever asks who read them."""
         self.last_read[warp] = now
-        self.log.append((addresses, offset, size, warp, now, site, lanes))
-        if len(self.log) >= MOST_LOGGED:
+        self.log.append((at, warp, now, site, lanes))
+        self.logged += len(at)
+        if self.logged >= MOST_LOGGED:
             self.replay()
 
     def replay(self) -> None:
@@ -177,39 +186,34 @@ class Shadow:
         reader."""
         if not self.log:
             return
-        grains, counts = [], []
-        for addresses, offset, size, *_ in self.log:
-            at = self.grains(addresses.astype(np.int64) + offset, size)
-            grains.append(at)
-            counts.append(len(at))
-        _, _, _, agents, moments, sites, lanes = zip(*self.log, strict=True)
-        single = [rows if n % len(rows) == 0 else rows[:1] for rows, n in zip(lanes, counts, strict=True)]
-        lane = np.concatenate(
-            [np.repeat(rows, n // len(rows)) for rows, n in zip(single, counts, strict=True)]
-        )
-        at, agent = np.concatenate(grains), np.repeat(np.array(agents), counts)
-        moment, site = np.repeat(np.array(moments), counts), np.repeat(np.array(sites), counts)
+        grains, agents, moments, sites, rows = zip(*self.log, strict=True)
+        counts = [len(at) for at in grains]
+        lanes = [lane if n % len(lane) == 0 else lane[:1] for lane, n in zip(rows, counts, strict=True)]
+        lane = [np.repeat(one, n // len(one)) for one, n in zip(lanes, counts, strict=True)]
+        site = [
+            np.full(n, one) if isinstance(one, int) else one for one, n in zip(sites, counts, strict=True)
+        ]
+        agent, moment = (np.repeat(np.array(part, np.int32), counts) for part in (agents, moments))
         self.log.clear()
-        self.note_reads(at, agent, moment, site, lane)
+        self.logged = 0
+        self.note_reads(np.concatenate(grains), agent, moment, np.concatenate(site), np.concatenate(lane))
 
     def note_reads(self, at: Array, agent: Array, moment: Array, site: Array, lane: Array) -> None:
+        """Of equal grains NumPy keeps what is assigned last."""
         assert self.reader is not None
-        order = np.argsort(at, kind="stable")
-        first = np.flatnonzero(np.diff(at[order], prepend=-1))
-        end = order[np.append(first[1:], len(order)) - 1]
-        grain, last = at[end], agent[end]
-        different = agent[order] != np.repeat(last, np.diff(np.append(first, len(order))))
-        before = np.maximum.reduceat(np.where(different, np.arange(len(order)), -1), first)
-        old = self.reader[grain, 0] != last  # the reader known until now is the other one
-        self.reader[grain[old], 1] = self.reader[grain[old], 0]
-        self.read[grain[old], 1] = self.read[grain[old], 0]
-        logged = before >= 0
-        other = order[before[logged]]
-        self.reader[grain[logged], 1], self.read[grain[logged], 1] = agent[other], moment[other]
-        self.reader[grain, 0], self.read[grain, 0] = last, moment[end]
-        self.read_site[grain], self.read_lane[grain], self.read_warp[grain] = site[end], lane[end], last
+        first, second = self.reader[:, 0], self.reader[:, 1]
+        agents, moments = first[at], self.read[at, 0]
+        first[at], self.read[at, 0] = agent, moment
+        last = first[at]
+        moved = agents != last  # the reader known until now is the other one
+        second[at[moved]], self.read[at[moved], 1] = agents[moved], moments[moved]
+        other = agent != last
+        second[at[other]], self.read[at[other], 1] = agent[other], moment[other]
+        self.read_site[at], self.read_lane[at], self.read_warp[at] = site, lane, agent
 
-    def note_read(self, at: Array, column: int, agent: int, now: int, site: int, lanes: Array | None) -> None:
+    def note_read(
+        self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
+    ) -> None:
         self.last_read[agent] = now
         self.read_site[at] = site
         self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, agent
@@ -220,3 +224,10 @@ class Shadow:
         moved = at[other]
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
         self.reader[at, 0], self.read[at, 0] = agent, now
+
+
+def shadow_of(shadows: dict[int, Shadow], region: Region, grain: int, clocks: Clocks) -> Shadow:
+    """The shadow of a range of global memory."""
+    if region.start not in shadows:
+        shadows[region.start] = Shadow(region.end - (region.start & -16), grain, clocks.agents)
+    return shadows[region.start]

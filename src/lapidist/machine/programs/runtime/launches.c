@@ -130,7 +130,26 @@ static Chosen chosen_by(const LaunchConfig* config) {
   return chosen;
 }
 
+const char* lacking_attribute(unsigned attribute) {
+  switch (attribute) {
+    case EARLY_EVENT:
+      return "cudaLaunchAttributeProgrammaticEvent";
+    case START_EVENT:
+      return "cudaLaunchAttributeLaunchCompletionEvent";
+    case UPDATED_BY_KERNELS:
+      return "cudaLaunchAttributeDeviceUpdatableKernelNode";
+    default:
+      return NULL;
+  }
+}
+
 API cudaError_t cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, void** arguments) {
+  for (unsigned n = 0; n < config->count; n++) {
+    const char* name = lacking_attribute((unsigned)config->attributes[n].id);
+    if (name != NULL) {
+      return lacking(name);
+    }
+  }
   Chosen chosen = chosen_by(config);
   return launch(kernel, config->grid, config->block, arguments, config->shared, config->stream,
                 chosen.cooperative, chosen.cluster, chosen.overlaps);

@@ -6,6 +6,9 @@ API cudaError_t cudaGraphKernelNodeSetAttribute(Node* node, unsigned attribute, 
   if (node->work.kind != KERNEL || attribute >= ATTRIBUTES) {
     return done(INVALID_VALUE);
   }
+  if (lacking_attribute(attribute) != NULL) {
+    return lacking(lacking_attribute(attribute));
+  }
   if (attribute == COOPERATIVE) {
     work->cooperative = value->number;
   } else if (attribute == CLUSTER) {

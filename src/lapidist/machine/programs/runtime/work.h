@@ -85,7 +85,18 @@ typedef struct {
 } Work;
 
 // Attributes of launches, kernels' nodes and streams
-enum { COOPERATIVE = 2, CLUSTER = 4, OVERLAPS = 6, PRIORITY = 8, ATTRIBUTES = 17 };
+enum {
+  COOPERATIVE = 2,
+  CLUSTER = 4,
+  OVERLAPS = 6,
+  EARLY_EVENT = 7,
+  PRIORITY = 8,
+  START_EVENT = 12,
+  UPDATED_BY_KERNELS = 13,
+  ATTRIBUTES = 17
+};
+// The name of an attribute that is lacking; NULL for others.
+const char* lacking_attribute(unsigned attribute);
 
 typedef union {
   dim3 cluster;

@@ -1,0 +1,131 @@
+"""Quiet blocks of code: they calculate and load plainly, and nothing else.
+
+Nobody can tell when such a block is computed, as long as nobody writes what it loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from lapidist.machine.instructions.access import HINTS
+from lapidist.machine.program import Program
+from lapidist.machine.ptx.basic_blocks import effects
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Imm, Instruction, Special, Sym, flatten
+
+# Of one lane each, with the same bits however many lanes are computed together.
+CALCULATES = frozenset(
+    [
+        "mov",
+        "add",
+        "sub",
+        "mul",
+        "mad",
+        "fma",
+        "neg",
+        "abs",
+        "min",
+        "max",
+        "shl",
+        "shr",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "lop3",
+        "cvt",
+        "cvta",
+        "setp",
+        "selp",
+        "bfe",
+        "bfi",
+        "prmt",
+        "div",
+        "rem",
+        "mul24",
+        "mad24",
+        "sad",
+    ]
+)
+SPACES = frozenset(["global", "shared", "shared::cta", "param", "const"])
+CHANGING = ("clock", "globaltimer", "envreg")  # special registers that are no constants of a lane
+LOAD_WORDS = frozenset([*SPACES, *HINTS, *TYPE_BYTES, "v2", "v4", "v8", "weak"])
+
+
+class QuietBlocks:
+    """Which blocks of a kernel are quiet. `ahead_of_use` says of a load from shared memory whether its block
+    leaves the value unused; `in_clusters`, whether addresses of shared variables have ranks; `constant`,
+    whether a special register is the same for all lanes of a launch."""
+
+    def __init__(
+        self,
+        program: Program,
+        ahead_of_use: Callable[[int], object],
+        constant: Callable[[str], bool],
+        in_clusters: bool,
+    ) -> None:
+        self.program, self.in_clusters = program, in_clusters
+        self.ahead_of_use, self.constant = ahead_of_use, cache(constant)
+        self.code = program.kernel.instructions
+        self.answers: dict[int, bool] = {}
+        self.uniform_after = cache(self.find_uniform)
+
+    def __contains__(self, number: int) -> bool:
+        if number not in self.answers:
+            self.answers[number] = self.is_quiet(number)
+        return self.answers[number]
+
+    def drop(self, number: int) -> None:
+        """Count a block as not quiet from here on."""
+        self.answers[number] = False
+
+    def is_quiet(self, number: int) -> bool:
+        block = self.program.blocks[number]
+        last = self.code[block.stop - 1]
+        meets = block.kind == "barrier" and all(isinstance(operand, Imm) for operand in last.operands)
+        if block.collective or not (meets or block.kind in ("next", "jump", "branch")):
+            return False
+        if any(name in self.program.read_late for name in block.writes):
+            return False
+        code = self.code[block.start : block.stop]
+        body = code if block.kind == "next" else code[:-1]
+        return all(self.is_calm(i, site) for site, i in enumerate(body, block.start))
+
+    def is_calm(self, i: Instruction, site: int) -> bool:
+        items = [item for operand in i.operands for item in flatten(operand)]
+        changing = any(isinstance(item, Special) and item.name.startswith(CHANGING) for item in items)
+        if i.predicate is not None or changing:
+            return False
+        if self.in_clusters and any(isinstance(item, Sym) for item in items):
+            return False
+        if i.opcode != "ld":
+            return i.opcode in CALCULATES and "cc" not in i.mods
+        spaces = SPACES.intersection(i.mods)
+        named = isinstance(i.operands[1], Addr) and i.operands[1].base in self.local_names
+        plain = bool(spaces) and LOAD_WORDS.issuperset(i.mods) and not named
+        return plain and not (spaces & {"shared", "shared::cta"} and self.ahead_of_use(site))
+
+    @property
+    def local_names(self) -> list[Sym]:
+        """Variables that lie in local memory, though a load names parameter space."""
+        return [Sym(name) for name, v in self.program.kernel.variables.items() if v.space == "local"]
+
+    def find_uniform(self, number: int, uniform: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
+        """The registers, by slot, that a warp keeps as one value behind a block, if it kept `uniform` so
+        before; and the loads that have one address."""
+        block, slots = self.program.blocks[number], self.program.slots
+        held, sites = set(uniform), set()
+        for site in range(block.start, block.stop):
+            i = self.code[site]
+            reads, writes = ([slots[name] for name in part] for part in effects(i))
+            one = held.issuperset(reads) and all(
+                self.constant(item.name)
+                for operand in i.operands
+                for item in flatten(operand)
+                if isinstance(item, Special)
+            )
+            if i.opcode == "ld" and one:
+                sites.add(site)
+            # a shared address is one of the lanes' own block: the machine keeps it by lane
+            by_lane = i.opcode == "ld" and not {"shared", "shared::cta"}.isdisjoint(i.mods)
+            (held.update if one and not by_lane else held.difference_update)(writes)
+        return frozenset(held), frozenset(sites)

@@ -1,0 +1,185 @@
+"""Blocks that warps compute together: the schedule, findings and notes are as if each warp ran alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lapidist.kernels.registry import kernel_named
+from lapidist.launch import Launch
+from lapidist.machine import kernel_launch
+from lapidist.machine.faults import MachineFault
+from lapidist.machine.run import run
+from lapidist.machine.sanitize.joint_runs import JointRuns
+from lapidist.machine.sanitize.random_orders import FuzzedScheduler
+from lapidist_lab.machine_studies.registered import product_of
+from snippets import kernel
+
+SHADOW = ["last_write", "last_read", "writer", "written", "write_site", "level", "lane"]
+SHADOW += ["read", "read_lane", "read_warp", "read_site", "state"]
+# Each thread writes a word of shared memory; then all read those of the next warp, four rounds.
+ROUNDS = """
+    .shared .align 4 .b8 s[512]; mov.u32 %r1, s; shl.b32 %r2, %t, 2; add.s32 %r3, %r1, %r2;
+    add.s32 %r4, %r2, {step}; and.b32 %r4, %r4, {mask}; add.s32 %r4, %r4, %r1; mov.u32 %r5, 0; mov.u32 %r6, 0;
+    mad.wide.u32 %rd1, %t, {stride}, %in; mov.f32 %f1, 0f00000000;
+    L: ld.global.f32 %f2, [%rd1]; add.f32 %f2, %f2, %f1; st.shared.f32 [%r3], %f2; {first}
+    ld.shared.f32 %f3, [%r4]; ld.shared.f32 %f4, [%r1]; fma.rn.f32 %f1, %f3, %f4, %f1; {second}
+    add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 4; @%p1 bra L;
+    mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
+WHOLE = {"step": 128, "mask": 255, "stride": 4, "first": "bar.sync 0;", "second": "bar.sync 0;"}
+BROKEN = {
+    "no first barrier": {"first": ""},
+    "no second barrier": {"second": ""},
+    "beyond the array": {"stride": 400},
+    "beyond shared memory": {"mask": 8191, "step": 2048},
+    "never written": {"mask": 511, "step": 256},
+}
+# Warps of a block read what the first one writes: nobody waits.
+GLOBAL_RACE = """
+    mad.wide.u32 %rd1, %t, 4, %in; mov.u32 %r5, 0; setp.ge.u32 %p2, %t, 32;
+    L: ld.global.f32 %f2, [%in]; ld.global.f32 %f1, [%rd1]; add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 9;
+    @%p1 bra L; @%p2 bra E; st.global.f32 [%rd1], %f1;
+    E: mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f2;"""
+
+# Two warps meet, and load what a third one writes again after they met that.
+THIRD_WARP = """
+    .shared .align 4 .b8 s[128]; mov.u32 %r1, s; shl.b32 %r2, %t, 2; and.b32 %r3, %r2, 127;
+    add.s32 %r3, %r3, %r1; mov.f32 %f2, 0f3f800000; setp.ge.u32 %p1, %t, 64; @%p1 bra W; bar.sync 0;
+    bar.sync 1, 64;
+    ld.shared.f32 %f1, [%r3]; add.f32 %f1, %f1, %f2; N: mad.wide.u32 %rd2, %t, 4, %out;
+    st.global.f32 [%rd2], %f1; bra E; W: st.shared.f32 [%r3], %f2; bar.sync 0; st.shared.f32 [%r3], %f2; E:"""
+# One warp keeps %r7 as one value, the other by lane.
+TWO_FORMS = """
+    mov.u32 %r7, 5; setp.lt.u32 %p1, %t, 32; @%p1 bra J; and.b32 %r7, %t, 31; J: bar.sync 0;
+    mad.wide.u32 %rd1, %r7, 4, %in; ld.global.f32 %f1, [%in]; ld.global.f32 %f2, [%rd1];
+    add.f32 %f1, %f1, %f2; bar.sync 0; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
+
+
+# %f9 is never set, and stored where no thread comes.
+UNSET = "mov.u32 %r9, 99; setp.eq.u32 %p8, %t, %r9; @!%p8 bra A; st.global.f32 [%out], %f9; A: "
+
+
+def launch_of(body: str, threads: int = 64) -> Launch:
+    source, out = np.arange(64, dtype="f4"), np.zeros(threads, "f4")
+    launch, _ = kernel_launch(kernel(body), (1, 1, 1), (threads, 1, 1), source, out)
+    return launch
+
+
+@pytest.fixture
+def schedulers(monkeypatch: pytest.MonkeyPatch) -> list[FuzzedScheduler]:
+    """The schedulers of all runs, in order."""
+    made, begin = list[FuzzedScheduler](), FuzzedScheduler.__init__
+
+    def keep(scheduler: FuzzedScheduler, *how: object) -> None:
+        begin(scheduler, *how)  # type: ignore[arg-type]
+        made.append(scheduler)
+
+    monkeypatch.setattr(FuzzedScheduler, "__init__", keep)
+    return made
+
+
+def outcome(launch: Launch, seed: int, scheduler: list[FuzzedScheduler]) -> list[object]:
+    """The steps and the fault of a run, what it wrote, and what was noted of memory until then."""
+    before = [memory.owner.copy() for memory in launch.memory]
+    story: list[object] = []
+    try:
+        report = run(launch, sanitize=True, seed=seed, counting=False)
+        story += [report.steps, sorted(report.reached), report.ways]
+    except MachineFault as fault:
+        story.append(str(fault))
+    sanitizer = scheduler[-1].sanitizer
+    places = {memory.address: place for place, memory in enumerate(launch.memory)}
+    for start, shadow in sorted([(-1, sanitizer.shared), *sanitizer.globals.items()]):
+        shadow.replay()
+        noted = [getattr(shadow, name).tolist() for name in SHADOW]
+        if start < 0 or shadow.ever_written or (shadow.read_warp >= 0).any():
+            story.append((places.get(start, start), noted))
+    story += [sanitizer.clocks.touched.tolist(), *(memory.owner.tobytes() for memory in launch.memory)]
+    for memory, content in zip(launch.memory, before, strict=True):
+        memory.owner[...] = content
+    return story
+
+
+def both(
+    launch: Launch, seed: int, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[object], list[object], int]:
+    """The outcomes with and without warps that compute together, and how often one took its part."""
+    taken, turn = [0], JointRuns.turn
+
+    def counted(*where: object) -> object:
+        answer = turn(*where)  # type: ignore[arg-type]
+        taken[0] += answer is not None
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JointRuns, "turn", counted)
+        together = outcome(launch, seed, schedulers)
+        patch.setattr(JointRuns, "turn", lambda *where: None)
+        return together, outcome(launch, seed, schedulers), taken[0]
+
+
+@pytest.mark.parametrize("fault", [None, *BROKEN])
+def test_warps_that_compute_together_find_what_each_finds(
+    fault: str | None, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = launch_of(ROUNDS.format(**WHOLE | BROKEN.get(fault or "", {})))
+    joined, found = 0, 0
+    for seed in range(6):
+        together, alone, taken = both(launch, seed, schedulers, monkeypatch)
+        assert together == alone
+        joined, found = joined + taken, found + isinstance(alone[0], str)
+    assert joined
+    assert bool(found) == (fault is not None)
+
+
+def test_what_was_loaded_ahead_is_dropped_when_others_write_there(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [both(launch_of(GLOBAL_RACE), seed, schedulers, monkeypatch) for seed in range(8)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert any(isinstance(alone[0], str) for _, alone, _ in outcomes)
+    assert sum(taken for _, _, taken in outcomes)
+
+
+def test_warps_that_compute_together_race_with_another(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [both(launch_of(THIRD_WARP, 96), seed, schedulers, monkeypatch) for seed in range(8)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert any("a race on shared memory: read here" in str(alone[0]) for _, alone, _ in outcomes)
+
+
+def test_warps_with_an_undefined_register_join_where_it_is_not_used(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = ROUNDS.format(**WHOLE).replace("ld.global.f32 %f2, [%rd1];", f"ld.global.f32 %f2, [%rd1]; {UNSET}")
+    together, alone, taken = both(launch_of(body), 2, schedulers, monkeypatch)
+    assert together == alone
+    assert taken
+
+
+def test_registers_that_warps_keep_in_two_forms(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, alone, _ = both(launch_of(TWO_FORMS), 2, schedulers, monkeypatch)
+    assert together == alone
+    assert isinstance(alone[0], int)
+
+
+@pytest.mark.parametrize("name", ["uncoalesced", "shared_tile", "thread_tile"])
+def test_rungs_are_scheduled_as_before(
+    name: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = product_of(kernel_named(name), "float32", (32, 40, 36)).launch(0.0)
+    together, alone, taken = both(launch, 3, schedulers, monkeypatch)
+    assert together == alone
+    assert 3 * taken > int(str(alone[0]))  # of the steps, a good part
+
+
+def test_warps_run_alone_where_somebody_counts_each_access(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JointRuns, "compute", lambda *where: pytest.fail("computed together"))
+    report = run(launch_of(ROUNDS.format(**WHOLE)), sanitize=True, seed=1)
+    assert report.counts is not None
+    assert report.counts.shared_load.requests == 4 * 2 * 2
