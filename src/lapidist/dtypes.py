@@ -173,7 +173,7 @@ def math_of(dtype: str, precision: str) -> str:
 
 
 # what other libraries call types
-OTHERS_NAMES = {
+FOREIGN_NAMES = {
     **dict.fromkeys(("half", "f16"), "fp16"),
     **dict.fromkeys(("float", "single", "f32"), "fp32"),
     **dict.fromkeys(("double", "f64"), "fp64"),
@@ -195,8 +195,8 @@ def math_named(text: str, argument: str = "--dtype") -> str:
     full_name = names.get(text) if isinstance(text, str) else None  # a JSON file may have anything here
     if full_name not in MATHS:
         shorts = ", ".join(element_of(math).short if math != TF32 else TF32 for math in MATHS)
-        theirs = OTHERS_NAMES.get(text.lower()) if isinstance(text, str) else None
-        way_out = f"Write {theirs}" if theirs else "Name one of them"
+        synonym = FOREIGN_NAMES.get(text.lower()) if isinstance(text, str) else None
+        way_out = f"Write {synonym}" if synonym else "Name one of them"
         raise ArgumentError(
             f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}. {way_out}"
         )

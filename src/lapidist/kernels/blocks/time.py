@@ -137,8 +137,10 @@ def relative_pace(device: Device, unit: str, math: str) -> float:
     """The unit's products in a cycle of an SM, over those of the chip whose efficiencies were measured."""
     if device.capability[0] == MEASURED.capability[0]:
         return 1.0
-    here, there = (chip.unit_limit(unit, math) / (chip.sms * chip.clock_mhz) for chip in (device, MEASURED))
-    return here / there if there else 1.0
+    products, reference = (
+        chip.unit_limit(unit, math) / (chip.sms * chip.clock_mhz) for chip in (device, MEASURED)
+    )
+    return products / reference if reference else 1.0
 
 
 def reached_at(pace: Any, efficiency: Any) -> Any:
