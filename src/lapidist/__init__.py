@@ -50,6 +50,12 @@ _PACKAGES = "epilogues", "quantised", "verify"  # of public names
 
 # what is written otherwise here: in a function, and ready-made
 _WAYS_OUT = {
+    **dict.fromkeys(
+        ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "fp8", "fp16", "bf16", "fp32", "fp64"),
+        'Write a type as a string: out_dtype="float16", say',
+    ),
+    **dict.fromkeys(("tf32", "emulated"), 'Write it as a string: precision="tf32", say'),
+    **dict.fromkeys(("int4", "mxfp4", "nvfp4"), 'Write lapidist.quantised.pack(weight, "int4"), say'),
     "gelu_tanh": 'Write lapidist.gelu(x, "tanh"), or pass lapidist.epilogues.gelu_tanh',
     **dict.fromkeys(("dot", "mm", "bmm", "mv"), "Write lapidist.matmul, which takes matrices and batches"),
     **dict.fromkeys(("addmm", "baddbmm"), "Write lapidist.gemm(a, b, c, alpha=, beta=)"),

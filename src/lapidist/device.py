@@ -187,89 +187,106 @@ H100 = Device(
     tensor_fp64_lanes=128,
     limits=H100_LIMITS,
 )
-CHIPS = {
-    "v100": Device(
-        "V100", (7, 0), 80, 1530, 64, 32, 96 * KIB, 96 * KIB, 2048, 6 << 20, 900.0, tensor_lanes=512
-    ),
-    "a100": Device(
-        "A100",
-        (8, 0),
-        108,
-        1410,
-        64,
-        32,
-        163 * KIB,
-        164 * KIB,
-        2048,
-        40 << 20,
-        1555.0,
-        tensor_lanes=1024,
-        tensor_fp64_lanes=64,
-    ),
-    "rtx3090": Device(
-        "RTX 3090",
-        (8, 6),
-        82,
-        1695,
-        128,
-        2,
-        99 * KIB,
-        100 * KIB,
-        1536,
-        6 << 20,
-        936.0,
-        blocks_per_sm=16,
-        tensor_lanes=256,
-        tensor_fp64_lanes=2,
-    ),
-    "rtx4090": Device(
-        "RTX 4090",
-        (8, 9),
-        128,
-        2520,
-        128,
-        2,
-        99 * KIB,
-        100 * KIB,
-        1536,
-        72 << 20,
-        1008.0,
-        blocks_per_sm=24,
-        tensor_lanes=256,
-        tensor_fp64_lanes=2,
-    ),
-    "rtx5090": Device(
-        "RTX 5090",
-        (12, 0),
-        170,
-        2407,
-        128,
-        2,
-        99 * KIB,
-        100 * KIB,
-        1536,
-        96 << 20,
-        1792.0,
-        blocks_per_sm=24,
-        tensor_lanes=256,
-        tensor_fp64_lanes=2,
-    ),
-    "h100": H100,
-    "h200": replace(H100, name="H200", dram_gbps=4670.0, limits=H200_LIMITS),
-}
+
+
+class Chips(dict[str, Device]):
+    """Chips by their short names."""
+
+    def __missing__(self, name: object) -> Device:
+        raise KeyError(f"{name!r} is no short name of a chip. Write one of {', '.join(self)}")
+
+
+CHIPS = Chips(
+    {
+        "v100": Device(
+            "V100", (7, 0), 80, 1530, 64, 32, 96 * KIB, 96 * KIB, 2048, 6 << 20, 900.0, tensor_lanes=512
+        ),
+        "a100": Device(
+            "A100",
+            (8, 0),
+            108,
+            1410,
+            64,
+            32,
+            163 * KIB,
+            164 * KIB,
+            2048,
+            40 << 20,
+            1555.0,
+            tensor_lanes=1024,
+            tensor_fp64_lanes=64,
+        ),
+        "rtx3090": Device(
+            "RTX 3090",
+            (8, 6),
+            82,
+            1695,
+            128,
+            2,
+            99 * KIB,
+            100 * KIB,
+            1536,
+            6 << 20,
+            936.0,
+            blocks_per_sm=16,
+            tensor_lanes=256,
+            tensor_fp64_lanes=2,
+        ),
+        "rtx4090": Device(
+            "RTX 4090",
+            (8, 9),
+            128,
+            2520,
+            128,
+            2,
+            99 * KIB,
+            100 * KIB,
+            1536,
+            72 << 20,
+            1008.0,
+            blocks_per_sm=24,
+            tensor_lanes=256,
+            tensor_fp64_lanes=2,
+        ),
+        "rtx5090": Device(
+            "RTX 5090",
+            (12, 0),
+            170,
+            2407,
+            128,
+            2,
+            99 * KIB,
+            100 * KIB,
+            1536,
+            96 << 20,
+            1792.0,
+            blocks_per_sm=24,
+            tensor_lanes=256,
+            tensor_fp64_lanes=2,
+        ),
+        "h100": H100,
+        "h200": replace(H100, name="H200", dram_gbps=4670.0, limits=H200_LIMITS),
+    }
+)
+
+
+def plain(name: str) -> str:
+    return name.lower().replace(" ", "").replace("-", "")
 
 
 def chip(name: str) -> Device:
     """A Device by its short name."""
-    device = CHIPS.get(name.lower())
+    device = CHIPS.get(plain(name))
     if device is None:
-        raise ArgumentError(f"chip: must be one of {', '.join(CHIPS)}; got {name!r}. Name one of them")
+        raise ArgumentError(
+            f"chip: must be one of {', '.join(CHIPS)}; got {name!r}. Name the one most like yours"
+        )
     return device
 
 
 def known_as(product: str) -> Device | None:
     """The table's entry for a product name as the driver spells it ("NVIDIA H200"); None if there is none."""
-    words = product.lower().replace("geforce", "").replace("nvidia", "").replace(" ", "").replace("-", "")
+    words = plain(product).replace("geforce", "").replace("nvidia", "")
     return next((device for key, device in CHIPS.items() if words.startswith(key)), None)
 
 

@@ -172,6 +172,19 @@ def math_of(dtype: str, precision: str) -> str:
     return TF32 if precision == TF32 else dtype
 
 
+# what other libraries call types
+FOREIGN_NAMES = {
+    **dict.fromkeys(("half", "f16"), "fp16"),
+    **dict.fromkeys(("float", "single", "f32"), "fp32"),
+    **dict.fromkeys(("double", "f64"), "fp64"),
+    "bf": "bf16",
+    **dict.fromkeys(("fp8", "f8", "float8"), "e4m3 or e5m2"),
+    **dict.fromkeys(
+        ("int4", "mxfp4", "nvfp4", "fp4"), "the type of the other operand: lapidist.quantised packs few bits"
+    ),
+}
+
+
 def math_named(text: str, argument: str = "--dtype") -> str:
     """A math by its name or its short one: fp16, bf16, tf32, int8, float32, ..."""
     names = {
@@ -182,8 +195,10 @@ def math_named(text: str, argument: str = "--dtype") -> str:
     full_name = names.get(text) if isinstance(text, str) else None  # a JSON file may have anything here
     if full_name not in MATHS:
         shorts = ", ".join(element_of(math).short if math != TF32 else TF32 for math in MATHS)
+        synonym = FOREIGN_NAMES.get(text.lower()) if isinstance(text, str) else None
+        way_out = f"Write {synonym}" if synonym else "Name one of them"
         raise ArgumentError(
-            f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}. Name one of them"
+            f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}. {way_out}"
         )
     return full_name
 

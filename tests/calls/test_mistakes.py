@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ import pytest
 
 import lapidist
 from lapidist.calls.keywords import MEANT, OF_GEMM, argument_names
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.commands.logged_products import read_shapes
+from lapidist.commands.options import require_layout
+from lapidist.device import chip
+from lapidist.dtypes import math_named
+from lapidist.errors import ArgumentError, DTypeError, RefusalError, ShapeError
+from lapidist.planning.plans import make_plan
+from lapidist.problems.problem import dense_problem
 
 A, B = np.ones((4, 5), np.float32), np.ones((5, 6), np.float32)
 PACKED = lapidist.quantised.pack(np.ones((64, 64), np.float32), "int4")
@@ -49,6 +56,9 @@ KEYWORDS: list[tuple[Callable[..., Any], str, str]] = [
     (lapidist.quantised.matmul, "trans_b", r"pack the weight as \(k, n\)$"),
     (lapidist.quantised.matmul, "decoded", r"Write decode=$"),
     (lapidist.matmul, "colour", r"It takes out, out_dtype, "),
+    (lapidist.plan, "m", r"Leave it out: shapes of the arrays say it$"),
+    (lapidist.plan, "chip", r"lapidist plan --mnk M,N,K --chip h200"),
+    (lapidist.plan, "transB", r"Write trans_b=$"),
 ]
 
 
@@ -68,7 +78,7 @@ def test_words_of_others_mean_arguments_that_there_are() -> None:
 
 
 def test_type_checkers_still_refuse_unknown_keywords() -> None:
-    for function in (lapidist.matmul, lapidist.gemm, lapidist.grouped):
+    for function in (lapidist.matmul, lapidist.gemm, lapidist.grouped, lapidist.plan):
         parameters = inspect.signature(function).parameters.values()
         assert [p.annotation for p in parameters if p.kind is p.VAR_KEYWORD] == ["NoReturn"]
 
@@ -110,6 +120,25 @@ VALUES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         r"Write the weight behind them: matmul\(x, w",
     ),
     (lambda: lapidist.grouped([A], [B]), ArgumentError, "lists of arrays are multiplied by gemm"),
+    (lambda: lapidist.gemm([A, A], B), ArgumentError, r"Pass one for each product, \[b, b\] say"),
+    (lambda: lapidist.matmul(A, B, precision="high"), ArgumentError, r'"high" is "tf32"$'),  # type: ignore[arg-type]
+    (lambda: lapidist.matmul(A, B, device="cpu:0"), ArgumentError, 'Write device="host"$'),
+    (lambda: lapidist.matmul(A, B, device="mps"), ArgumentError, "Leave it out, and NumPy multiplies"),
+    (
+        lambda: lapidist.matmul(A, lapidist.PreparedWeight(B, device="machine")),
+        DTypeError,
+        r"Write b\.matmul\(\.\.\.\)$",
+    ),
+    (lambda: lapidist.CHIPS["H200"], KeyError, "'H200' is no short name of a chip. Write one of v100, a100,"),
+    (lambda: chip("b200"), ArgumentError, "Name the one most like yours$"),
+    (lambda: math_named("fp8"), ArgumentError, "Write e4m3 or e5m2$"),
+    (lambda: math_named("half"), ArgumentError, "Write fp16$"),
+    (lambda: require_layout("nt"), ArgumentError, "The first letter is A's: .* BLAS' nt is rc$"),
+    (
+        lambda: read_shapes(Path("none.jsonl")),
+        ArgumentError,
+        "Run the program with LAPIDIST_SHAPES=none.jsonl",
+    ),
 ]
 
 
@@ -150,6 +179,9 @@ def test_a_gpu_that_is_not_the_arrays_is_told() -> None:
         ("quantized", r"Write lapidist.quantised.pack\("),
         ("einsun", "Write lapidist.einsum$"),
         ("epilogue_", "Write lapidist.epilogue$"),
+        ("float16", 'Write a type as a string: out_dtype="float16", say$'),
+        ("tf32", 'Write it as a string: precision="tf32", say$'),
+        ("int4", r'Write lapidist.quantised.pack\(weight, "int4"\), say$'),
     ],
 )
 def test_names_of_other_libraries_say_what_stands_for_them(name: str, words: str) -> None:
@@ -179,3 +211,38 @@ def test_a_device_may_be_an_object_of_its_framework() -> None:
     assert (lapidist.matmul(A, B, device=device()) == A @ B).all()
     with pytest.raises(ArgumentError, match='device: must be "gpu"'):
         lapidist.matmul(A, B, device=1.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("quantize", r"pack\(weight,"), ("dequantize", r"unpack\(packed\)$"), ("from_gtpq", "from_gptq$")],
+)
+def test_names_of_quantisers_say_what_stands_for_them(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. Write lapidist.quantised.{words}"):
+        getattr(lapidist.quantised, name)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("astype", r"Write lapidist\.cast\("),
+        ("sum", r"Write lapidist\.row_sum\("),
+        ("relu", r"Write lapidist\.relu\("),
+        ("matmul", "Use arithmetic, comparisons and"),
+    ],
+)
+def test_methods_of_arrays_are_functions_in_an_epilogue(method: str, words: str) -> None:
+    def function(acc: Any) -> Any:
+        return getattr(acc, method)()
+
+    with pytest.raises(ArgumentError, match=rf"no attribute '{method}', at .*\. {words}"):
+        lapidist.matmul(A, B, epilogue=lapidist.epilogue(function)())
+
+
+def test_chips_are_found_as_their_boxes_spell_them() -> None:
+    assert chip("RTX 4090") is chip("rtx4090") is lapidist.CHIPS["rtx4090"]
+
+
+def test_a_chip_that_is_too_old_is_not_told_to_convert() -> None:
+    with pytest.raises(RefusalError, match="No kernel is for so old a GPU"):
+        make_plan(dense_problem(64, 64, 64, "float16"), chip("v100"))

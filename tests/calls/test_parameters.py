@@ -36,6 +36,7 @@ def test_a_plan_takes_what_gemm_takes() -> None:
     grouped = signature(lapidist.grouped).parameters
     of_groups = {name: plan.pop(name) for name in GROUPS}
     assert [name for name, found in of_groups.items() if found.default is not grouped[name].default] == []
+    assert plan.pop(UNKNOWN).kind is Parameter.VAR_KEYWORD
     assert list(plan) == [name for name in GEMM if name != "stream"]
     assert [name for name in plan if not same(plan[name], GEMM[name])] == []
     assert [name for name in plan if plan[name].annotation != GEMM[name].annotation] == ["a", "compile"]

@@ -260,6 +260,7 @@ def test_plan_says_what_bounds_its_choice_on_a_chip(
     limits, bound = found["limits"], found["bound"][0]
     assert found["kernel"] == kernel
     assert found["explained_seconds"] >= limits[bound] == max(limits.values()) > 0
+    assert found["predicted_seconds"] == pytest.approx(found["explained_seconds"], rel=0.25)  # two models
     assert run([*product, "--json"], monkeypatch) == 0
     assert "bound" not in json.loads(capsys.readouterr().out)
     assert run([*product, "--explain"], monkeypatch) == 0

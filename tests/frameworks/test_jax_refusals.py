@@ -146,3 +146,33 @@ def test_errors_are_told_while_jax_traces(words: str) -> None:
     jax, ours = importlib.import_module("jax"), importlib.import_module("lapidist.jax")
     with pytest.raises(lapidist.LapidistError, match=words.strip()):
         CALLS[words](jax, ours)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dot", "Write lapidist.jax.matmul"),
+        ("grouped", "Write lapidist.jax.ragged_dot"),
+        ("mattmul", "Write lapidist.jax.matmul$"),
+    ],
+)
+def test_names_of_jax_say_what_stands_for_them(name: str, words: str) -> None:
+    ours = importlib.import_module("lapidist.jax")
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. {words}"):
+        getattr(ours, name)
+
+
+@pytest.mark.parametrize(
+    ("function", "keyword", "words"),
+    [
+        ("gemm", "transpose_a", "Write trans_a=$"),
+        ("matmul", "out", "JAX has no arrays to write to$"),
+        ("linear", "dtypes", "Write dtype=$"),
+    ],
+)
+def test_an_unknown_keyword_of_a_function_for_jax_names_the_right_one(
+    function: str, keyword: str, words: str
+) -> None:
+    ours = importlib.import_module("lapidist.jax")
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'.*{words}"):
+        getattr(ours, function)(A, A, **{keyword: None})

@@ -165,7 +165,13 @@ def test_modules_and_files_in_place_of_weights() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("grouped_mm", r"grouped\(a, b, offsets\)"), ("lineer", "linear$"), ("scaled_mm", "scaled")],
+    [
+        ("grouped_mm", r"grouped\(a, b, offsets\)"),
+        ("lineer", "linear$"),
+        ("scaled_mm", "scaled"),
+        ("Float8Linear", r"swap\(model, dtype="),
+        ("MoE", r"swap\(model\)"),
+    ],
 )
 def test_names_of_torch_say_what_stands_for_them(name: str, words: str) -> None:
     with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. Write lapidist.torch.{words}"):

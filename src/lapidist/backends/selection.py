@@ -61,8 +61,7 @@ def choose_place(where: int, device: Any) -> int | str:
     ordinal = 0 if device in ("gpu", "cuda") else device
     if not isinstance(ordinal, int) or ordinal < 0:
         raise ArgumentError(
-            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out for'
-            f" where the arrays are{of_chip(device)}"
+            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. {way_out(device)}'
         )
     if where not in (HOST, ordinal):
         raise ArgumentError(
@@ -72,6 +71,22 @@ def choose_place(where: int, device: Any) -> int | str:
 
     require_gpu(ordinal)
     return ordinal
+
+
+def way_out(device: object) -> str:
+    """What to write in place of a device that is none."""
+    if isinstance(device, str) and device.lower().startswith("cpu"):
+        return 'Write device="host"'
+    if isinstance(device, str) and device.lower().partition(":")[0] in (
+        "mps",
+        "xpu",
+        "hip",
+        "rocm",
+        "tpu",
+        "npu",
+    ):
+        return "Leave it out, and NumPy multiplies NumPy's arrays: kernels are for NVIDIA's GPUs"
+    return f"Leave it out for where the arrays are{of_chip(device)}"
 
 
 def of_chip(device: object) -> str:

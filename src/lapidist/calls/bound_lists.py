@@ -216,7 +216,8 @@ def require_lists(a: Any, b: Any, c: Any, outputs: dict[str, Any]) -> None:
     for name, values in arguments.items():
         if (values is not None or name == "b") and not isinstance(values, kind):
             raise ArgumentError(
-                f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product"
+                f"{name}: must be {words}, as a is; got {type(values).__name__}. Pass one for each"
+                " product, [b, b] say, or call gemm for one product"
             )
 
 

@@ -59,6 +59,7 @@ WAYS_OUT = {
     "order": "Leave it out, or pass an array of that order as out=",
     **dict.fromkeys(("lda", "ldb", "ldc", "ldd", "layout", "layouta", "layoutb", "stridea"), LAYOUT),
     **dict.fromkeys(("m", "n", "k"), "Leave it out: shapes of the arrays say it"),
+    **dict.fromkeys(("mnk", "chip"), "Leave it out; `lapidist plan --mnk M,N,K --chip h200` takes both"),
     "alignment": "Leave it out: addresses and strides say it",
     **dict.fromkeys(("accuracy", "tolerance", "rtol", "atol", "bits"), ACCURACY),
     **dict.fromkeys(("groupsizes", "sizes", "splits", "batchsizes", "msplits"), ENDS),
@@ -82,7 +83,9 @@ def unexpected(
         return TypeError(
             f"{no_keyword(function.__name__, name)}. {ways_out.get(plain(name)) or nearest(name, names)}"
         )
-    home = "lapidist.torch" if ".torch." in (function.__module__ or "") else "lapidist"
+    frameworks = "torch", "jax"
+    within = next((name for name in frameworks if f".{name}." in (function.__module__ or "")), "")
+    home = f"lapidist.{within}" if within else "lapidist"
     return unexpected_of(function.__name__, names, home, unknown)
 
 
@@ -107,6 +110,8 @@ def way_out(name: str, names: list[str], home: str) -> str:
     meant = by_plain_name.get(plain(name)) or MEANT.get(plain(name), "")
     if meant in names:
         return f"Write {meant}="
+    if name == "out" and home == "lapidist.jax":
+        return "Leave it out: JAX has no arrays to write to"
     if plain(name) in WAYS_OUT:
         return WAYS_OUT[plain(name)]
     if meant.startswith("trans_"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from lapidist.backends.selection import choose_place
 from lapidist.build.compile_policy import NEVER, WAIT
@@ -66,6 +66,7 @@ def plan(
     workspace: Any = None,
     device: int | str | None = None,
     compile: Literal["wait", "never"] | None = None,
+    **unknown: NoReturn,
 ) -> Gemm | ArrayGemm | ComplexGemm:
     """What `gemm` would run on these arrays, decided once.
 
@@ -94,8 +95,12 @@ def plan(
     >>> float(product.execute(a, b)[0, 0])
     64.0
     """
+    if unknown:
+        from lapidist.calls.keywords import unexpected
+
+        raise unexpected(plan, unknown)
     argument_rules.require_compile(compile, (WAIT, NEVER))
-    return planned(call_of(locals()))
+    return planned(call_of({name: value for name, value in locals().items() if name != "unknown"}))
 
 
 def planned(call: Call) -> Gemm | ArrayGemm | ComplexGemm:

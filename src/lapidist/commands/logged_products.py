@@ -15,7 +15,10 @@ def read_shapes(path: Path) -> list[Logged]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"--shapes: must be a file that {VARIABLE} named; {error}") from error
+        raise ArgumentError(
+            f"--shapes: must be a file that {VARIABLE} named; {error}. Run the program with"
+            f" {VARIABLE}={path} first"
+        ) from error
     return [logged_of(line, number) for line, number in first_lines(lines)]
 
 

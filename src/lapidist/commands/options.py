@@ -126,7 +126,8 @@ def require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 def require_layout(layout: str) -> None:
     if layout not in LAYOUTS:
         raise ArgumentError(
-            f"--layout: must be one of {', '.join(LAYOUTS)}; got {layout!r}. The first letter is A's"
+            f"--layout: must be one of {', '.join(LAYOUTS)}; got {layout!r}. The first letter is A's: r by"
+            " rows, c by columns, as a transpose of rows lies. BLAS' nt is rc"
         )
 
 

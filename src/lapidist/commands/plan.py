@@ -95,7 +95,7 @@ def plan(
         print(
             text
             if bound is None
-            else f"{text}\nfrom the machine's counts, a model apart from the planner's:\n{bound}"
+            else f"{text}\nfrom the machine's counts alone; the time above has measured losses:\n{bound}"
         )
 
 

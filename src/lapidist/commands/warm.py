@@ -271,7 +271,7 @@ class Warmed:
 
     @property
     def words(self) -> str:
-        return f"{self.plans} plans" + (" with C" if self.with_c else "")
+        return how_many(self.plans, "plan") + (" with C" if self.with_c else "")
 
     @property
     def as_data(self) -> dict[str, Any]:
@@ -288,10 +288,8 @@ class Warmed:
     def __str__(self) -> str:
         counts = Counter(built.build.kernel for built in self.built).most_common()
         kernels = ", ".join(f"{count} of {name}" for name, count in counts)
-        head = (
-            f"{self.dtype}: {self.words} for {self.device.name} use {len(self.built)} configurations:"
-            f" {kernels}"
-        )
+        built = how_many(len(self.built), "configuration")
+        head = f"{self.dtype}: {self.words} for {self.device.name} use {built}: {kernels}"
         cached = len(self.built) - len(self.fresh) - len(self.failed)
         lines = [head, f"  {len(self.fresh)} were compiled, {cached} were there; {self.seconds:.1f} s"]
         if self.fresh:
@@ -318,3 +316,7 @@ def warm_plans(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, 
     with progress(sum(not is_cached(build) for build in builds), f"compiling {dtype}") as step:
         built = build_all(builds, processes, step)
     return Warmed(dtype, device, len(plans), with_c, built, processes, time.perf_counter() - start)
+
+
+def how_many(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"

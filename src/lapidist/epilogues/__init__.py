@@ -8,7 +8,11 @@ from typing import Any
 from lapidist.errors import explained, no_attribute
 
 OWN = "Write it as a function of lapidist's, under @lapidist.epilogue"
-WAYS_OUT = dict.fromkeys(("leaky_relu", "elu", "softplus", "hardswish", "mish", "selu"), OWN)
+WAYS_OUT = {
+    **dict.fromkeys(("leaky_relu", "elu", "softplus", "hardswish", "mish", "selu", "scale"), OWN),
+    "swish": "Write lapidist.epilogues.silu, which is the same",
+    **dict.fromkeys(("identity", "none", "linear"), "Leave epilogue= out"),
+}
 
 
 def __getattr__(name: str) -> Any:

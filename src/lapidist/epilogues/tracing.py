@@ -19,6 +19,16 @@ from lapidist.epilogues.results import Pair, outputs_of
 from lapidist.epilogues.steps import SCALAR, Function, Parameter
 from lapidist.errors import ArgumentError, LapidistError
 
+# what methods of arrays are called here
+METHODS = {
+    **dict.fromkeys(("astype", "to", "type", "half", "float", "bfloat16"), 'cast(x, "float16"), say'),
+    **dict.fromkeys(("sum", "mean"), "row_sum(x) or column_sum(x) of a further result"),
+    **dict.fromkeys(("max", "min"), "row_max(x) or column_max(x) of a further result"),
+    **dict.fromkeys(("clip", "clamp_min", "clamp_max"), "clamp(x, low, high)"),
+    "abs": "absolute(x)",
+    "round": "rint(x)",
+}
+
 FIXED = (
     Number,
     str,
@@ -156,9 +166,21 @@ def traced(function: FunctionType) -> Function:
     except Exception as error:  # of the function, or of what it returned
         raise ArgumentError(
             f"{name}: must call what can be traced; got {type(error).__name__}: {error},"
-            f" {failed_at(function, error)}."
-            " Use arithmetic, comparisons and the functions of lapidist"
+            f" {failed_at(function, error)}. {instead_of(error)}"
         ) from error
+
+
+def instead_of(error: Exception) -> str:
+    """What to write where a sum was asked for a method of arrays."""
+    import lapidist
+    from lapidist.epilogues import functions
+
+    method = (error.name or "") if isinstance(error, AttributeError) else ""
+    if method in METHODS:
+        return f"Write lapidist.{METHODS[method]}"
+    if method in lapidist.__all__ and hasattr(functions, method):
+        return f"Write lapidist.{method}(...)"
+    return "Use arithmetic, comparisons and the functions of lapidist"
 
 
 def failed_at(function: FunctionType, error: BaseException) -> str:

@@ -335,9 +335,7 @@ def of_cupy(array: Any, name: str) -> Operand:
 
 
 def of_interface(array: Any, name: str, framework: str) -> Operand:
-    """Through DLPack or `__cuda_array_interface__`, as cuda.core reads them; ordered on the legacy default
-    stream.
-    """
+    """Through DLPack or `__cuda_array_interface__`, by cuda.core, ordered on the legacy default stream."""
     from cuda.core.utils import StridedMemoryView
 
     try:
@@ -348,10 +346,11 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
     except MemoryError:
         raise
     except Exception as error:  # whatever its methods raise, or cuda.core of what they return
-        why = str(error) or type(error).__name__
+        why, multiplies = str(error) or type(error).__name__, hasattr(array, "matmul")  # PreparedWeight
+        way_out = f"Write {name}.matmul(...)" if multiplies else "Make it an array of one of them"
         raise DTypeError(
             f"{name}: must be a NumPy, torch, CuPy or JAX array or speak DLPack or __cuda_array_interface__;"
-            f" got {type(array).__name__} ({why}). Make it an array of one of them"
+            f" got {type(array).__name__} ({why}). {way_out}"
         ) from error
     return Operand(name, at, shape, strides, dtype, device, framework, array, writable)
 

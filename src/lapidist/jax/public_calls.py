@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
 
 import jax
 import numpy as np
@@ -40,6 +41,7 @@ def matmul(
     promote: bool | None = None,
     epilogue: Any = None,
     device: str | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """jax.numpy.matmul(a, b) of two arrays of one type: vectors, broadcast batches.
 
@@ -47,6 +49,7 @@ def matmul(
     `promote`, `epilogue` and `invariant` are those of lapidist.matmul; a block of lapidist.invariant counts
     while JAX traces. device="machine" runs arrays on the CPU in the
     machine."""
+    require_known(matmul, unknown)
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
     arrays, numbers = arrays_and_numbers(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     product = Product(tuple(arrays), **types, **numbers, device=place(device))
@@ -76,12 +79,14 @@ def gemm(
     promote: bool | None = None,
     epilogue: Any = None,
     device: str | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c.
 
     trans_a and trans_b transpose without a copy, which jax.numpy.swapaxes would make; "C" conjugates complex
     arrays, too. alpha and beta are numbers that are known while JAX traces; those of complex arrays may be
     complex. Other arguments are matmul's."""
+    require_known(gemm, unknown)
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
     alpha, beta, c = scaled(alpha, beta, c)
     arrays, numbers = arrays_and_numbers(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
@@ -110,21 +115,21 @@ def linear(
     precision: Precision = "ieee",
     invariant: bool | None = None,
     device: str | None = None,
+    **unknown: NoReturn,
 ) -> Any:
-    """input @ weight.T + bias, in one launch. trans_weight=False is input @ weight + bias, for weights of
-    shape (inputs, outputs).
+    """input @ weight.T + bias, in one launch. trans_weight=False: of a weight of shape (inputs, outputs).
 
     `activation`: "relu", "gelu", "gelu_tanh" or "silu" of the sum. `residual`: an array of the result's shape
     that is added after it. `epilogue`: a function of `lapidist.epilogue` with its operands, in place of both.
     All are in the same launch unless there are gradients.
 
     `dtype`: "float8_e4m3fn" or "float8_e5m2", to which input and weight are rounded, with factors for "rows"
-    or "blocks" of 128. Gradients are those of unrounded operands, and XLA adds the residual.
-    """
+    or "blocks" of 128. Gradients are those of unrounded operands, and XLA adds the residual."""
     if activation is not None:
         require_activation(activation)
     if epilogue is not None:
         require_epilogue_alone(activation=activation, residual=residual)
+    require_known(linear, unknown)
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, None, invariant)
     input, weight = array_of("input", input), array_of("weight", weight)
     bias = None if bias is None else array_of("bias", bias)
@@ -238,6 +243,13 @@ def place(device: Any) -> str | None:
             f'device: must be "machine", or left out; got {device!r}. Place arrays with jax.device_put'
         )
     return device
+
+
+def require_known(function: Callable[..., Any], unknown: dict[str, Any]) -> None:
+    if unknown:
+        from lapidist.calls.keywords import unexpected
+
+        raise unexpected(function, unknown)
 
 
 def types_of(

@@ -26,6 +26,7 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
 
 TIE = 1.0025  # times of one kernel's configs that differ by less count as equal: the model is no better
+OLDEST = 7, 5  # compute capability of all kernels
 WAY_OUT = "Ask for what one of them takes: convert a and b (.astype or .to), or leave choices out"
 Listed = tuple[int, Kernel, Config, float]  # position in the list of all, kernel, config, efficiency
 
@@ -56,6 +57,8 @@ def choose(
     refused = candidates(problem, device, kernels, sharing)
     who = f"kernel: {kernel.name} does not take" if kernel else "no kernel takes"
     way_out = "Name another kernel, or leave it to the planner" if kernel else WAY_OUT
+    if device.capability < OLDEST:
+        way_out = "No kernel is for so old a GPU: multiply by NumPy or torch there"
     raise RefusalError(f"{who} {problem} on {device.name}:\n{reasons_of(refused)}\n  {way_out}")
 
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from lapidist.calls.call import FewBits
 from lapidist.calls.keywords import unexpected
+from lapidist.errors import no_attribute
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, load, stack, unpack
 from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, from_nvfp4, pack
 
@@ -48,6 +49,19 @@ def grouped(operation: Any, arguments: Any) -> Any:
 
 
 FewBits.grouped = staticmethod(grouped)
+
+PACK = 'Write lapidist.quantised.pack(weight, "int4"), say'
+NAMED_OTHERWISE = {
+    **dict.fromkeys(("quantize", "quantise", "quantize_", "int4", "mxfp4", "nvfp4", "int8", "e4m3"), PACK),
+    **dict.fromkeys(("dequantize", "dequantise"), "Write lapidist.quantised.unpack(packed)"),
+    **dict.fromkeys(("linear", "Linear", "swap"), 'Write lapidist.torch.swap(model, weights="int4"), say'),
+    "mm": "Write lapidist.quantised.matmul(x, packed)",
+}
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(__name__, name, __all__, NAMED_OTHERWISE)
+
 
 __all__ = [
     "PackedExperts",

@@ -54,6 +54,19 @@ flops.count()
 
 # what is written otherwise here
 WAYS_OUT = {
+    **dict.fromkeys(
+        ("Float8Linear", "FP8Linear", "convert_to_float8_training"),
+        "Write lapidist.torch.swap(model, dtype=torch.float8_e4m3fn)",
+    ),
+    **dict.fromkeys(
+        ("quantize", "quantize_", "quantise", "pack"), 'Write lapidist.torch.swap(model, weights="int4"), say'
+    ),
+    **dict.fromkeys(
+        ("MoE", "Experts", "GroupedLinear"),
+        "Write lapidist.torch.swap(model), or grouped(rows, weights, ends)",
+    ),
+    **dict.fromkeys(("compile", "patch", "replace", "optimize"), "Write lapidist.torch.swap(model)"),
+    "MLP": "Write lapidist.torch.mlp(input, up, up_bias, down, down_bias)",
     "bmm": "Write lapidist.torch.matmul, which takes batches",
     **dict.fromkeys(("addmm", "baddbmm"), "Write lapidist.torch.gemm(a, b, c, alpha=, beta=)"),
     **dict.fromkeys(("scaled_mm", "_scaled_mm"), "Write lapidist.torch.scaled(a, b, scale_a, scale_b)"),

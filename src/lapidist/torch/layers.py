@@ -249,7 +249,7 @@ def require_model(model: Any, where: Any, unknown: Mapping[str, Any]) -> None:
     if where is not None and not callable(where):
         raise ArgumentError(
             f"where: must be a function of a layer's name and the layer; got {type(where).__name__}. Write"
-            ' where=lambda name, layer: name != "head", say'
+            ' where=lambda name, layer: name != "head", say; a format is weights="int4", a type dtype='
         )
 
 

@@ -140,7 +140,8 @@ def summary(run: Run, counts: Counter[str], seconds: float) -> str:
     from lapidist_lab.fuzz.judging import REFUSED, RIGHT, WRONG
 
     verdicts = f"{counts[RIGHT]} right, {counts[REFUSED]} refused, {counts[WRONG]} wrong"
-    return f"{counts.total()} cases on {run.place}, seed {run.seed}: {verdicts}, {seconds:.1f} s"
+    cases = f"{counts.total()} case{'' if counts.total() == 1 else 's'}"
+    return f"{cases} on {run.place}, seed {run.seed}: {verdicts}, {seconds:.1f} s"
 
 
 def installed(framework: str, device: str) -> bool:

@@ -52,6 +52,8 @@ def lesson(
         write_page(html, content, ())
     if as_json:
         print(json.dumps(content))
+    else:
+        print(f"{html}: written; open it in a browser")
 
 
 def committed(root: Path) -> list[Run]:
@@ -97,3 +99,5 @@ def write_all(folder: Path | None, rungs: tuple[Kernel, ...], runs: list[Run], a
         (folder / "index.html").write_text(index_of(lessons, rungs), encoding="utf-8")
     if as_json:
         print(json.dumps(lessons))
+    elif folder is not None:
+        print(f"{folder / 'index.html'}: written; open it in a browser")

@@ -17,7 +17,7 @@ from lapidist_lab.bench.protocol.record import Run
 from lapidist_lab.bench.publish import bar_charts, charts
 from lapidist_lab.bench.publish.html import page
 from lapidist_lab.bench.publish.output_files import Outputs
-from lapidist_lab.bench.publish.panels import file_of
+from lapidist_lab.bench.publish.panels import Panel, file_of, of_type
 from lapidist_lab.bench.publish.report import write_html
 
 
@@ -31,7 +31,7 @@ def test_a_page_of_several_types_has_plots_for_each() -> None:
         assert f"<h4>{title}</h4>" in text
 
 
-def texts_of(chart: charts.Chart, words: str) -> list[tuple[float, float]]:
+def texts_of(chart: charts.Chart | Panel, words: str) -> list[tuple[float, float]]:
     """Where the texts that begin so stand, highest first."""
     found = [each for each in ElementTree.fromstring(chart.drawn).iter("text") if each.text]
     shown = [each.attrib for each in found if (each.text or "").startswith(words)]
@@ -43,7 +43,7 @@ def test_names_of_points_stand_in_the_margin_below_each_other() -> None:
     points = [(f"name {place}", 8.0 + place % 3, 20.0 + place % 2) for place in range(30)]
     places = texts_of(charts.roofline("", points, {"unit": 64.0}, 4.0, "Roofline"), "name")
     assert len(places) == len(points)
-    assert min(x for x, _ in places) > charts.WIDTH - charts.end_margin([name for name, _, _ in points])
+    assert min(x for x, _ in places) > charts.WIDTH - charts.end_margin(["limit of unit, 64"])
     assert min(low - high for (_, high), (_, low) in pairwise(places)) > charts.LABEL_GAP - 0.1
     assert min(y for _, y in places) > charts.SMALL
 
@@ -51,11 +51,7 @@ def test_names_of_points_stand_in_the_margin_below_each_other() -> None:
 def test_a_roofline_has_a_roof_for_each_unit() -> None:
     limits = {"fma": {"float16": 66.0}, "mma": {"float16": 615.0}, "wgmma": {"float16": 819.0}}
     text = page(replace(CONDITIONS, chip={"dram_gbps": 4670.0, "unit_tflops": limits}), types_rows())
-    for words in (
-        "limit of CUDA cores, 66 TFLOP/s",
-        "limit of mma.sync, 615 TFLOP/s",
-        "limit of wgmma, 819 TFLOP/s",
-    ):
+    for words in ("limit of CUDA cores, 66", "limit of mma.sync, 615", "limit of wgmma, 819"):
         assert words in text
 
 
@@ -108,6 +104,20 @@ def test_the_contents_lead_to_sections_that_are_there() -> None:
     anchors = re.findall(r'<a href="#([\w-]+)"', text)
     assert len(anchors) >= 3
     assert all(f'<details id="{anchor}"' in text for anchor in anchors)
+
+
+def test_names_of_limits_hide_no_curve() -> None:
+    """They stand in the margin, and curves come near the limits."""
+    points = [("a", [(128.0, 1.0), (256.0, 99.0)])]
+    drawn = charts.lines("", points, "words", {"one": 100.0, "other": 60.0})
+    margin = charts.WIDTH - charts.end_margin(["limit of other, 60"])
+    assert min(x for x, _ in texts_of(drawn, "limit of")) > margin
+
+
+def test_a_square_in_another_layout_is_no_second_bar_of_its_kernel() -> None:
+    ours = [replace(row("lapidist", 5.0), layout=layout) for layout in ("rrr", "rcr", "crr")]
+    bars = of_type(CONDITIONS, [row("coalesced", 5.0), *ours], "float32", {})[0]
+    assert len(texts_of(bars, "lapidist")) == 1
 
 
 def test_times_are_sorted_by_seconds() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.config import Config, Knobs
-from lapidist.device import Device
+from lapidist.device import CHIPS, Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.blocks.splits import busiest, by_fours, costs_of, handing_on, refuse_cluster, resident
 from lapidist.kernels.kernel import Kernel
@@ -56,6 +56,7 @@ STAGE_SECONDS = 0.52e-6
 # Unaligned lines that start on multiples of 4 or 8 bytes pass no registers: so much faster than others.
 BY_WORDS = 1.35
 FULL_WARPS = 16  # the measured efficiencies are for so many; more add nothing, or do not fit
+MEASURED = CHIPS["h200"]  # the chip of these efficiencies; those of all Hoppers are taken for equal
 
 
 Weighable = Rows | ScalarRow
@@ -68,6 +69,7 @@ class Standing(NamedTuple):
 
     per_sm: Any  # blocks that an SM holds
     limit: Any  # TFLOP/s of the unit; 0: it does not multiply this type
+    pace: Any  # products of the unit in a cycle of an SM, beside the chip whose efficiencies were measured
     tile_bytes: Any
     sum_rows: Any
     persistent: Any
@@ -122,12 +124,30 @@ def stand(problem: Problem, rows: Weighable, device: Device) -> Iterator[tuple[A
         yield (
             resident(kernel, config, problem, device),
             device.unit_limit(kernel.unit, problem.math),
+            relative_pace(device, kernel.unit, problem.math),
             kernel.tile_bytes(problem, config),
             kernel.sum_rows(config),
             bool(kernel.persistent),
             refuse_cluster(kernel, config, problem, device) is None,
             *BESIDE["fma" if kernel.unit == "fma" else tensor],
         )
+
+
+def relative_pace(device: Device, unit: str, math: str) -> float:
+    """The unit's products in a cycle of an SM, over those of the chip whose efficiencies were measured."""
+    if device.capability[0] == MEASURED.capability[0]:
+        return 1.0
+    products, reference = (
+        chip.unit_limit(unit, math) / (chip.sms * chip.clock_mhz) for chip in (device, MEASURED)
+    )
+    return products / reference if reference else 1.0
+
+
+def reached_at(pace: Any, efficiency: Any) -> Any:
+    """The efficiency at another pace of the unit. A config loses cycles of an SM to loads, barriers and other
+    instructions. They are taken for equal on all chips, so a slower unit hides more of them.
+    """
+    return efficiency / (efficiency + (1.0 - efficiency) * pace)
 
 
 def efficiencies(problem: Problem, rows: Weighable) -> Any:
@@ -217,7 +237,7 @@ def sm_rate(problem: Problem, rows: Weighable, device: Device, residency: Standi
     hiding = latency_hidden(warps, rows, held, doubles) / latency_hidden(FULL_WARPS, rows, held, doubles)
     reached = efficiencies(problem, rows) * where(residency.persistent, 1.0, hiding)
     few = where(rows.by_warps, 1.0, smaller(1.0, ONE_WARP / SCHEDULERS * warps))
-    rate = residency.limit * 1e12 * smaller(reached, few) / device.sms
+    rate = residency.limit * 1e12 * smaller(reached_at(residency.pace, reached), few) / device.sms
     return where(rate > 0, rate, math.inf)
 
 

@@ -80,6 +80,8 @@ HINT = "hints-"  # begins the name of what has words under the pointer
 FRACTION = re.compile(r"-?\d+\.\d{2,}")
 
 Series = tuple[str, Sequence[tuple[float, float]]]  # its name, its (x, y)
+Point = tuple[str, float, float]  # its name, x and y
+ROOF = "limit of "
 Drawing = Callable[["Axes"], Sequence[Sequence[str]]]  # what it draws has words under the pointer
 
 
@@ -246,20 +248,23 @@ def lines(
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         frame(axes, x_name, apart([x for x in xs if math.log2(x).is_integer()] or xs))
         axes.set(xlim=(xs[0], max(xs[-1], xs[0] * 2)), ylim=(0, most * 1.05))
-        draw_roofs(axes, {title: [(xs[0], top), (xs[-1], top)] for title, top in limits.items()})
+        ends = draw_roofs(axes, {title: [(xs[0], top), (xs[-1], top)] for title, top in limits.items()})
         for place, (title, points) in enumerate(series):
             look: Any = {"color": line_colour(title, place), "gid": f"{HINT}{place}", "clip_on": False}
             axes.plot(
                 *zip(*points, strict=True), "o--" if "burst" in title else "o-", ms=5, mew=0, lw=2, **look
             )
-        name_at_margin(axes, [(title, *points[-1]) for title, points in series])
+        name_at_margin(axes, [*((title, *points[-1]) for title, points in series), *ends])
         return [[f"{title}: {x:g}, {y:.4g}" for x, y in points] for title, points in series]
 
-    return Chart(name, drawing(HIGH, words, draw, [title for title, _ in series]), words)
+    named = [title for title, _ in series] + names_of_roofs(limits)
+    return Chart(name, drawing(HIGH, words, draw, named), words)
 
 
 def line_colour(title: str, place: int) -> str:
     """Lapidist, cuBLAS and CUTLASS have one colour on every chart; others take the next of SERIES."""
+    if title.startswith(ROOF):
+        return LIGHT["muted"]
     return LIGHT[whose(title)] if whose(title) else SERIES[place % len(SERIES)]
 
 
@@ -294,13 +299,14 @@ def roofline(
             title: [(start, start * terabytes), (top / terabytes, top), (high, top)]
             for title, top in roofs.items()
         }
-        draw_roofs(axes, slopes)
+        ends = draw_roofs(axes, slopes)
         for place, (title, x, y) in enumerate(points):
             axes.plot(x, y, "o", ms=8, mew=0, color=line_colour(title, place), gid=f"{HINT}{place}")
-        name_at_margin(axes, points)
+        name_at_margin(axes, [*points, *ends])
         return [[f"{title}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"] for title, x, y in points]
 
-    height, named = max(400, LABEL_GAP * len(points) + 100), [title for title, _, _ in points]
+    named = [title for title, _, _ in points] + names_of_roofs(roofs)
+    height = max(400, LABEL_GAP * len(named) + 100)
     return Chart(name, drawing(height, words, draw, named), words)
 
 
@@ -333,18 +339,26 @@ def apart(ticks: Sequence[float]) -> list[float]:
     return list(ticks[:: -max(1, math.ceil(len(ticks) / MOST_TICKS))][::-1])
 
 
-def draw_roofs(axes: Axes, roofs: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-    """Draw the limit of each unit, its name at the left, where no kernel comes near it."""
-    tops = [axes.transData.transform(corners[-1]) for corners in roofs.values()]
-    heights = spread([float(y) + 6 for _, y in tops], LABEL_GAP, 0, math.inf)
-    look: Any = {"color": LIGHT["muted"], "bbox": {"color": LIGHT["paper"], "pad": 0}}
-    for (name, corners), height in zip(roofs.items(), heights, strict=True):
+def draw_roofs(axes: Axes, roofs: Mapping[str, Sequence[tuple[float, float]]]) -> list[Point]:
+    """Draw the limit of each unit. Returns their names and right ends, for the margin: over the curves a name
+    would hide some of them.
+    """
+    for corners in roofs.values():
         axes.plot(*zip(*corners, strict=True), color=LIGHT["muted"], lw=1.5)
-        words = f"limit of {name}, {corners[-1][1]:.4g} TFLOP/s"
-        axes.annotate(words, corners[-1], (axes.bbox.x0 + 6, height), "data", "figure pixels", **look)
+    return [
+        (words, *roofs[name][-1]) for name, words in zip(roofs, names_of_roofs(tops_of(roofs)), strict=True)
+    ]
 
 
-def name_at_margin(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+def tops_of(roofs: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, float]:
+    return {name: corners[-1][1] for name, corners in roofs.items()}
+
+
+def names_of_roofs(tops: Mapping[str, float]) -> list[str]:
+    return [f"{ROOF}{name}, {top:.4g}" for name, top in tops.items()]
+
+
+def name_at_margin(axes: Axes, points: Sequence[Point]) -> None:
     """Write names beside the axes, in the order of their heights, each with a thin line to its point."""
     spots = [axes.transData.transform((x, y)) for _, x, y in points]
     heights = spread([float(y) for _, y in spots], LABEL_GAP, axes.bbox.y0 + 6, axes.bbox.y1)

@@ -14,6 +14,7 @@ from lapidist_lab.bench.publish.bar_charts import Bar
 from lapidist_lab.bench.publish.cells import kind, number, percent
 from lapidist_lab.bench.publish.record_views import (
     Series,
+    in_another_layout,
     in_math,
     in_order,
     label,
@@ -49,7 +50,7 @@ def of_type(conditions: Conditions, records: Sequence[Record], math: str, source
     shape = main_case(records)
     if shape is None:
         return []
-    climbed = in_order(on(records, shape))
+    climbed = in_order([record for record in on(records, shape) if not in_another_layout(record)])
     names = {record.kernel for record in climbed}
     squared = [series for series in squares(records, least=3) if series.kernel in names]
     drawn = [
