@@ -261,7 +261,8 @@ class JointRuns:
         for address, offset, size, site in loads.list:
             if address.space == "param":
                 continue
-            shadow, positions, key = s.shared, address.base + offset, NOWHERE
+            shadow, key = s.shared, NOWHERE
+            positions = address.base.astype(np.int64) + offset  # which may be below 0
             if address.space == "global":
                 region = self.m.globals.find(address.lo + offset)
                 if region is None or region.undefined is not None or address.hi + offset + size > region.end:
