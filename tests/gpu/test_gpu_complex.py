@@ -76,6 +76,6 @@ def test_refusals() -> None:
         lapidist.matmul(a.cpu().numpy(), a.cpu().numpy(), device="gpu")
     with pytest.raises(
         lapidist.DTypeError,
-        match=r"b: element type must be that of a, complex64; got complex128\. Convert both to",
+        match=r"b: element type must be that of a, complex64; got complex128\. Convert a to complex128",
     ):
         lapidist.matmul(a, a.to(torch.complex128))

@@ -301,6 +301,8 @@ def test_gradients_and_programs() -> None:
             assert torch.equal(one, other)
 
 
+# What torch's samples import may use what NumPy deprecates.
+@pytest.mark.filterwarnings("ignore:The 'generic' unit for NumPy timedelta:DeprecationWarning")
 def test_torchs_own_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     import lapidist.torch as lt
 

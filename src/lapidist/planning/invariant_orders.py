@@ -76,7 +76,7 @@ def chip_like(device: Device) -> Device:
 
 def reference_of(problem: Problem) -> Problem:
     """A dense product with these columns and k, of one row, with what may decide about an order. `problem`:
-    as the caller has it.
+    as the caller has it. Where rows come from and go to decides nothing, though fewer kernels can do that.
     """
     n, k, scaling, modes = problem.n, problem.k, problem.scaling, problem.modes
     picked = dict(zip(("gather_a", "gather_b", "scatter_rows", "scatter_cols"), modes.picked, strict=True))
@@ -93,6 +93,8 @@ def reference_of(problem: Problem) -> Problem:
         transposed=False,
         one_alpha=problem.c is None,
         fused=None,
+        arrivals=None,
+        owners=None,
         modes=replace(
             modes,
             **{name: OF_ALL if kind else 0 for name, kind in picked.items()},
