@@ -57,7 +57,7 @@ def test_logged_shapes_are_compiled(
     order = order_of(*PLANS[0].build)
     assert read(key_of(*order), order.entry, order.architecture) is None
     assert run(["warm", "--shapes", str(written(log, PLANS[:1]))], monkeypatch) == 0
-    assert "float32: 1 plans for H100 use 1 configurations" in capsys.readouterr().out
+    assert "float32: 1 plan for H100 use 1 configuration:" in capsys.readouterr().out
     assert read(key_of(*order), order.entry, order.architecture) is not None
 
 
