@@ -48,6 +48,13 @@ THIRD_WARP = """
     bar.sync 1, 64;
     ld.shared.f32 %f1, [%r3]; add.f32 %f1, %f1, %f2; N: mad.wide.u32 %rd2, %t, 4, %out;
     st.global.f32 [%rd2], %f1; bra E; W: st.shared.f32 [%r3], %f2; bar.sync 0; st.shared.f32 [%r3], %f2; E:"""
+# Each thread reads the word of the next lane, with or without a wait for it.
+NEXT_LANE = """
+    .shared .align 4 .b8 s[1024]; mov.u32 %r1, s; shl.b32 %r2, %t, 2; add.s32 %r3, %r1, %r2;
+    xor.b32 %r4, %r2, 4; add.s32 %r4, %r4, %r1; mov.f32 %f1, 0f3f800000; mov.u32 %r5, 0;
+    bar.sync 0; st.shared.f32 [%r3], %f1; {wait}
+    L: ld.shared.f32 %f2, [%r4]; add.f32 %f1, %f1, %f2; add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 3;
+    @%p1 bra L; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
 # One warp keeps %r7 as one value, the other by lane.
 TWO_FORMS = """
     mov.u32 %r7, 5; setp.lt.u32 %p1, %t, 32; @%p1 bra J; and.b32 %r7, %t, 31; J: bar.sync 0;
@@ -130,6 +137,17 @@ def test_warps_that_compute_together_find_what_each_finds(
         joined, found = joined + taken, found + isinstance(alone[0], str)
     assert joined
     assert bool(found) == (fault is not None)
+
+
+@pytest.mark.parametrize("wait", ["", "bar.warp.sync 0xffffffff;"])
+def test_what_another_lane_wrote_is_waited_for(
+    wait: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = launch_of(NEXT_LANE.format(wait=wait), 256)
+    outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(6)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert all(isinstance(alone[0], str) != bool(wait) for _, alone, _ in outcomes)
+    assert not wait or any(taken for _, _, taken in outcomes)
 
 
 def test_what_was_loaded_ahead_is_dropped_when_others_write_there(
