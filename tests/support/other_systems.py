@@ -41,6 +41,8 @@ def become_windows() -> None:
             delattr(os, name)
     os.supports_fd = frozenset()
     shutil._use_fd_functions = False
+    if hasattr(shutil, "_rmtree_impl"):  # from Python 3.14 on, chosen when shutil is imported
+        shutil._rmtree_impl = shutil._rmtree_unsafe
     sys.platform = "win32"
     opened = os.open
 
