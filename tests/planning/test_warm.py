@@ -312,7 +312,7 @@ def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: 
             )
         (run,) = read_runs(folder)
         found[len(more)], alone = run.records
-        assert alone.kernel == "the longest of 1 plans" + (" with C" if more else "")
+        assert alone.kernel == "the longest of 1 plan" + (" with C" if more else "")
     assert found[1].kernel == found[0].kernel + " with C"
     assert found[0].calls == found[1].calls == 1
     assert "has 1 products and takes" in page_of("launch", [found[1]])
