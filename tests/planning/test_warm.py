@@ -315,7 +315,7 @@ def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: 
         assert alone.kernel == "the longest of 1 plan" + (" with C" if more else "")
     assert found[1].kernel == found[0].kernel + " with C"
     assert found[0].calls == found[1].calls == 1
-    assert "has 1 products and takes" in page_of("launch", [found[1]])
+    assert "has 1 product and takes" in page_of("launch", [found[1]])
 
 
 @pytest.mark.parametrize(

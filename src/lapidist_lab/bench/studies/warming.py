@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lapidist.commands.warm import LONGEST, Warmed, tile_words
+from lapidist.commands.warm import LONGEST, Warmed, how_many, tile_words
 from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.planning.warm import rebuild
@@ -75,7 +76,12 @@ def host_row(warmed: Warmed, name: str, mode: str, seconds: float, ok: bool = Tr
 def list_words(records: Sequence[Record]) -> str:
     """The longest time for the list of one type, by the number of compilers, in words."""
     entries = ((record.kernel.split(), record.seconds or 0.0) for record in records)
-    counts = [(int(words[0]), int(words[words.index("plans") - 1]), seconds) for words, seconds in entries]
+    counts = [
+        (int(words[0]), int(number), seconds)
+        for words, seconds in entries
+        for number, word in pairwise(words)
+        if word in ("plan", "plans")
+    ]
     shortest = min(plans for _, plans, _ in counts)
     most: dict[int, float] = {}
     for at_once, plans, seconds in counts:
@@ -86,7 +92,7 @@ def list_words(records: Sequence[Record]) -> str:
         for at_once, seconds in sorted(most.items(), reverse=True)
     )
     return (
-        f"The list of one type has {shortest} products and takes at most {times}. Products that are not in it"
+        f"The list of one type has {how_many(shortest, 'product')} and takes at most {times}. Products that are not in it"
         " may use other configurations, as random ones do. Those are compiled when they are first used."
     )
 
