@@ -92,7 +92,7 @@ def test_the_order_is_one_for_all_chips_of_an_architecture(math: str, shape: tup
 
 @pytest.mark.parametrize(("m", "n", "k"), [(96, 256, 4096), (64, 72, 144), (4096, 1040, 520)])
 def test_rows_that_arrive_and_rows_for_owners_have_the_order_of_others(m: int, n: int, k: int) -> None:
-    """Fewer kernels store rows at their owners. Where these seemed faster cut in four, the order was theirs."""
+    """Fewer kernels store rows at their owners. Where these seemed faster by other parts, rows had those."""
     plain = invariant(m, n, k, "bfloat16", "rr")
     there = replace(plain, owners=Owners((0, 1 << 20), m // 2, 0))
     arriving = replace(plain, arrivals=Arrivals(0, 0, 1, m // 2, 1))

@@ -92,8 +92,8 @@ def list_words(records: Sequence[Record]) -> str:
         for at_once, seconds in sorted(most.items(), reverse=True)
     )
     return (
-        f"The list of one type has {how_many(shortest, 'product')} and takes at most {times}. Products that are"
-        " not in it may use other configurations, as random ones do. Those are compiled when they are first"
+        f"The list of one type has {how_many(shortest, 'product')} and takes at most {times}. Products that"
+        " are not in it may use other configurations, as random ones do. Those are compiled when they are first"
         " used."
     )
 
