@@ -73,6 +73,8 @@ OWN = {
     "tiles fill squares": "tiles_of_triangle says so",
     "tiles come in this order": "tiles_of_triangle and config_macros of wgmma say so",
     "rows arrive of one plain matrix": "refuse_arrivals of wgmma says so",
+    "owners have rows of one plain matrix": "refuse_owners of wgmma says so",
+    "sums travel as they are": "the same",
     "what is stored twice is computed once": "stores_both_halves says so",
     "lines of 64 elements are made by stmatrix, and leave by TMA": "the same",
     "lines of the mirror image are as wide as a patch": "the same",

@@ -93,8 +93,8 @@ def list_words(records: Sequence[Record]) -> str:
     )
     return (
         f"The list of one type has {how_many(shortest, 'product')} and takes at most {times}. Products that"
-        " are not in it may use other configurations, as random ones do. Those are compiled when they are first"
-        " used."
+        " are not in it may use other configurations, as random ones do. Those are compiled when they are"
+        " first used."
     )
 
 
