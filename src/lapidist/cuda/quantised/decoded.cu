@@ -1,7 +1,7 @@
 // Weights of few bits in 16, one row of D for each column: what other kernels multiply by many rows of x. A
 // factor rounds its products to the type of D. With CODES_ALONE they are codes in e4m3, and `factors` has floats:
 // a row for each group of k. Four groups of e2m1 share the largest of their factors, and codes have the rest,
-// which e4m3 holds exactly if it is no less than 2^-14. `inexact` says of 16 columns and 64 steps whether it is.
+// which e4m3 holds exactly if it is no less than 2^-14. `inexact` says of 16 columns and 64 steps whether one is less.
 #include "common.cuh"
 #include "config.cuh"
 #include "quantised/decode.cuh"
