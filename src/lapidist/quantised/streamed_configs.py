@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lapidist.quantised.fragment_order import tiles_of
 from lapidist.quantised.kernel_parameters import Rows
-from lapidist.quantised.number_formats import FORMATS
+from lapidist.quantised.number_formats import BLOCK, FORMATS
 from lapidist.quantised.weight_facts import Weight
 
 # With three stages blocks wait for each: on an H200 192 rows by 6144 x 4096 took 51 us, and 28 with five.
@@ -114,7 +114,7 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     """
     costs = COSTS_OF_BYTES[config.rows]
     work, wait = costs.work * config.column_groups, costs.wait
-    if weight.knobs_of_format()["GROUPS"] != 1:
+    if weight.group < BLOCK:
         more, longer = SMALL_GROUPS[weight.x_bytes]
         work, wait = more * work, longer * wait
     stages = -(-weight.blocks // (2 * config.parts))
