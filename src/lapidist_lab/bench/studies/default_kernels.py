@@ -1,16 +1,22 @@
 """The kernels that a program gets which asks for none, beside those of compile="wait".
 
-Each type runs in a new process with an empty cache. A product is called three times, then captured in a
-graph, as served models do it; or it is called for a second."""
+New processes with empty caches have a part of the shapes each, and compile at the same time. A product is
+called three times, then captured in a graph, as served models do it; or it is called for a second. What is
+timed has the GPU alone: processes take turns at it."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
+from lapidist.build.portable_files import lock
 from lapidist.dtypes import math_named
 from lapidist.errors import DeviceError
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Part
@@ -31,13 +37,16 @@ TYPES = {
     "fp64": "float64",
 }  # torch's names
 CASES = [(mode, name) for mode in MODES for name in TYPES]
-SHAPES, SEED, LEAST = 24, 303, 64
+# A second of calls has the GPU alone, so fewer shapes fit into a lent hour.
+SHAPES, SEED = {CAPTURED: 200, EAGER: 100}, 303
+CORES_A_PROCESS, MOST_PROCESSES = 4, 8
 WARM_UPS, CALLS, REPEATS = 3, 20, 5
 EAGER_SECONDS = 1.0
-AS_WARM_SECONDS = 0.3  # of the others: large products draw so much power that the clock falls meanwhile
+AS_WARM_SECONDS = 0.15  # of the others: large products draw so much power that the clock falls
 BUSY_CYCLES = 4_000_000  # the GPU is kept busy while calls are queued, so that the host is not what is timed
 PROTOCOL = (
-    f"{SHAPES} shapes of a type, half of them aligned, B by columns, in a new process with an empty cache;"
+    f"{SHAPES[CAPTURED]} shapes of a type captured, {SHAPES[EAGER]} eager, half aligned, B by columns, in"
+    f" up to {MOST_PROCESSES} new processes with an empty cache each, which take turns at the GPU;"
     f" captured: {WARM_UPS} calls, then a graph of {CALLS}; eager: calls for {EAGER_SECONDS:.0f} s, then"
     f" {CALLS} behind a busy GPU; medians of {REPEATS}; then the same with compile=wait, and torch's product,"
     f" eagerly after calls for {AS_WARM_SECONDS} s"
@@ -55,7 +64,8 @@ class Times(NamedTuple):
 # ---- in a new process ----
 
 
-def times_of(name: str, mode: str, shapes: Sequence[Shape]) -> list[Times]:
+def times_of(name: str, mode: str, shapes: Sequence[Shape], turns: str) -> list[Times]:
+    """`turns`: the file whose lock says which process has the GPU."""
     import torch
 
     largest = max(max(m * k, n * k) for m, n, k in shapes)
@@ -63,25 +73,25 @@ def times_of(name: str, mode: str, shapes: Sequence[Shape]) -> list[Times]:
     torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
     precision = "tf32" if name == "tf32" else "ieee"
     return [
-        times_of_one(mode, precision, store[: m * k].view(m, k), store[: n * k].view(n, k).T)
+        times_of_one(mode, precision, store[: m * k].view(m, k), store[: n * k].view(n, k).T, Path(turns))
         for m, n, k in shapes
     ]
 
 
-def times_of_one(mode: str, precision: Any, a: Any, b: Any) -> Times:
+def times_of_one(mode: str, precision: Any, a: Any, b: Any, turns: Path) -> Times:
     """The default's calls go on for a second. The others have their kernels with the first call."""
     import lapidist
 
     def seconds_of(product: Callable[[], Any], before: float = AS_WARM_SECONDS) -> float:
         if mode == CAPTURED:
-            return captured(product)
+            return captured(product, turns)
         product()
-        return eager(product, before)
+        return eager(product, before, turns)
 
     def by_default() -> Any:
         return lapidist.matmul(a, b, precision=precision)
 
-    default = captured(by_default) if mode == CAPTURED else eager(by_default, EAGER_SECONDS)
+    default = captured(by_default, turns) if mode == CAPTURED else eager(by_default, EAGER_SECONDS, turns)
     waited = seconds_of(lambda: lapidist.matmul(a, b, precision=precision, compile="wait"))
     product = torchs(a, b)
     return Times(default, waited, product and seconds_of(product))
@@ -99,7 +109,7 @@ def torchs(a: Any, b: Any) -> Callable[[], Any] | None:
     return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
 
 
-def captured(product: Callable[[], Any]) -> float:
+def captured(product: Callable[[], Any], turns: Path) -> float:
     """Seconds of a product in a graph that was captured after a few calls."""
     import torch
 
@@ -110,11 +120,12 @@ def captured(product: Callable[[], Any]) -> float:
     with torch.cuda.graph(graph):
         for _ in range(CALLS):
             product()
-    graph.replay()
-    return timed(graph.replay)
+    with alone(turns):
+        graph.replay()
+        return timed(graph.replay)
 
 
-def eager(product: Callable[[], Any], before: float) -> float:
+def eager(product: Callable[[], Any], before: float, turns: Path) -> float:
     """Seconds of a product on the GPU, after calls for `before` seconds, and 20 at least."""
     import torch
 
@@ -122,12 +133,32 @@ def eager(product: Callable[[], Any], before: float) -> float:
         for _ in range(CALLS):
             product()
 
-    end = time.perf_counter() + before
-    while True:
-        calls()
+    with alone(turns):
+        end = time.perf_counter() + before
+        while True:
+            calls()
+            torch.cuda.synchronize()
+            if time.perf_counter() >= end:
+                return timed(calls)
+
+
+@contextmanager
+def alone(turns: Path) -> Iterator[None]:
+    """The GPU for this process alone, among those that share the file."""
+    import torch
+
+    torch.cuda.synchronize()
+    with turns.open("ab") as file:
+        lock(file.fileno())
+        yield
         torch.cuda.synchronize()
-        if time.perf_counter() >= end:
-            return timed(calls)
+
+
+def turns_of(ordinal: int) -> Path:
+    """The file of one GPU, which two of these studies can share."""
+    import torch
+
+    return Path(tempfile.gettempdir()) / f"lapidist-turns-{torch.cuda.get_device_properties(ordinal).uuid}"
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -157,14 +188,25 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
         conditions = gather(stage.device, stage.device.name, "burst", PROTOCOL, vendor=vendor)
         records: list[Record] = []
         for mode, name in CASES[part.skip :][: part.count]:
-            records.append(row(stage.device.name, name, mode, times_in_new_process(name, mode)))
+            records.append(
+                row(stage.device.name, name, mode, times_in_new_processes(name, mode, turns_of(ordinal)))
+            )
             keep(conditions, records)
         return conditions, records
 
 
-def times_in_new_process(name: str, mode: str) -> list[Times]:
-    with tempfile.TemporaryDirectory() as folder:
-        return [Times(*seconds) for seconds in answer(times_of, folder, name, mode, new_shapes(SHAPES, SEED))]
+def times_in_new_processes(name: str, mode: str, turns: Path) -> list[Times]:
+    """Each process has every n-th shape. The order of times is not that of the shapes."""
+    processes = max(1, min((os.cpu_count() or 1) // CORES_A_PROCESS, MOST_PROCESSES))
+    shapes = new_shapes(SHAPES[mode], SEED)
+
+    def times_of_part(first: int) -> list[Times]:
+        with tempfile.TemporaryDirectory() as folder:
+            seconds = answer(times_of, folder, name, mode, shapes[first::processes], str(turns))
+        return [Times(*each) for each in seconds]
+
+    with ThreadPoolExecutor(processes) as pool:
+        return [times for part in pool.map(times_of_part, range(processes)) for times in part]
 
 
 def row(chip: str, name: str, mode: str, times: Sequence[Times]) -> Record:
