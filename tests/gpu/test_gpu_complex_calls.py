@@ -307,3 +307,12 @@ def test_torchs_own_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     import lapidist.torch as lt
 
     assert count_of_right_samples(lt, samples_of_torch(monkeypatch), "cuda") > 60
+
+
+def test_products_of_no_terms() -> None:
+    """Their operands have no elements, so no place in memory."""
+    a, b = (torch.ones(shape, device="cuda", dtype=torch.complex64) for shape in ((3, 0), (0, 4)))
+    c = torch.full((3, 4), 2 + 1j, device="cuda")
+    for _ in range(3):
+        assert torch.equal(lapidist.matmul(a, b), torch.zeros(3, 4, device="cuda", dtype=torch.complex64))
+        assert torch.equal(lapidist.gemm(a, b, c, beta=2.0), 2 * c)

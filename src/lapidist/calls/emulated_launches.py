@@ -202,9 +202,9 @@ class Room:
         return as_planned(owner, fresh(dtype, shape, self.like, dtype))
 
     def place(self, operand: Operand) -> Place:
-        """Of one of the arrays, or of a part of it."""
+        """Of one of the arrays, or of a part of it. An operand without elements may lie anywhere."""
         address = operand.pointer
-        if any(at <= address < at + size for at, size in self.fixed):
+        if 0 in operand.shape or any(at <= address < at + size for at, size in self.fixed):
             return Place(FIXED, address)
         offsets = (offset + address - at for at, size, offset in self.arrays if at <= address < at + size)
         return Place(ROOM, next(offsets))
