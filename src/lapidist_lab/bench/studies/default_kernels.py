@@ -38,7 +38,7 @@ TYPES = {
 }  # torch's names
 CASES = [(mode, name) for mode in MODES for name in TYPES]
 # A second of calls has the GPU alone, so fewer shapes fit into a lent hour.
-SHAPES, SEED = {CAPTURED: 200, EAGER: 100}, 303
+SHAPES, SEED = {CAPTURED: 200, EAGER: 60}, 303
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
 WARM_UPS, CALLS, REPEATS = 3, 20, 5
 EAGER_SECONDS = 1.0
@@ -46,7 +46,7 @@ AS_WARM_SECONDS = 0.15  # of the others: large products draw so much power that 
 BUSY_CYCLES = 4_000_000  # the GPU is kept busy while calls are queued, so that the host is not what is timed
 PROTOCOL = (
     f"{SHAPES[CAPTURED]} shapes of a type captured, {SHAPES[EAGER]} eager, half aligned, B by columns, in"
-    f" up to {MOST_PROCESSES} new processes with an empty cache each, which take turns at the GPU;"
+    f" up to {MOST_PROCESSES} new processes with empty caches, which take turns at the GPU;"
     f" captured: {WARM_UPS} calls, then a graph of {CALLS}; eager: calls for {EAGER_SECONDS:.0f} s, then"
     f" {CALLS} behind a busy GPU; medians of {REPEATS}; then the same with compile=wait, and torch's product,"
     f" eagerly after calls for {AS_WARM_SECONDS} s"
@@ -196,16 +196,17 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
 
 
 def times_in_new_processes(name: str, mode: str, turns: Path) -> list[Times]:
-    """Each process has every n-th shape. The order of times is not that of the shapes."""
+    """Each process has every n-th shape. The order of times is not that of the shapes. Captures wait
+    for their kernels, so that these processes can share a cache."""
     processes = max(1, min((os.cpu_count() or 1) // CORES_A_PROCESS, MOST_PROCESSES))
     shapes = new_shapes(SHAPES[mode], SEED)
 
     def times_of_part(first: int) -> list[Times]:
-        with tempfile.TemporaryDirectory() as folder:
-            seconds = answer(times_of, folder, name, mode, shapes[first::processes], str(turns))
+        folder = Path(caches, "shared" if mode == CAPTURED else str(first))
+        seconds = answer(times_of, str(folder), name, mode, shapes[first::processes], str(turns))
         return [Times(*each) for each in seconds]
 
-    with ThreadPoolExecutor(processes) as pool:
+    with tempfile.TemporaryDirectory() as caches, ThreadPoolExecutor(processes) as pool:
         return [times for part in pool.map(times_of_part, range(processes)) for times in part]
 
 
