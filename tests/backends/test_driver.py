@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lapidist.backends.gpu import driver
+from lapidist.errors import LaunchError
 from lapidist.launch import Binary
 
 
@@ -53,3 +54,9 @@ def test_a_kernel_is_allowed_its_dynamic_shared_memory(
     assert allowed == ([shared_bytes] if shared_bytes else [])
     assert loaded == [(3, "relaxed")]  # whole, before a launch that a capture may hold
     assert modes[-1] == "global"
+
+
+def test_a_capture_that_another_thread_ended_has_a_way_out() -> None:
+    status = SimpleNamespace(value=901, name="CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+    with pytest.raises(LaunchError, match=r"JAX's threads .* capture_error_mode=\"thread_local\""):
+        driver.check((status,), "cuLaunchKernelEx")

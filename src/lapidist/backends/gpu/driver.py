@@ -18,13 +18,26 @@ from lapidist.errors import DeviceError, LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary, TensorMap
 
+# What a caller can do about an answer.
+WAYS_OUT = {
+    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": (
+        ". Another thread called the driver while this graph was captured. JAX's threads do so. Capture with"
+        ' capture_error_mode="thread_local" (torch), or call this product with compile="wait" before'
+    )
+}
+
 
 def check(result: tuple[Any, ...], call: str) -> Any:
     """The driver's answer without its status, or a LaunchError that names the call."""
     status, *values = result
     if status.value != 0:
-        raise LaunchError(f"{call}: the driver answered {status.name}")
+        raise refused(status, call)
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def refused(status: Any, call: str, more: str = "") -> LaunchError:
+    """The error for what the driver answered. `more`: what was launched."""
+    return LaunchError(f"{call}: the driver answered {status.name}{more}{WAYS_OUT.get(status.name, '')}")
 
 
 @lru_cache(maxsize=1)

@@ -19,10 +19,10 @@ from lapidist.backends.gpu.driver import (
     load_binary,
     load_driver,
     primary_context,
+    refused,
 )
 from lapidist.backends.gpu.encoded import EncodedMaps
 from lapidist.backends.gpu.workspaces import owned, stream_key
-from lapidist.errors import LaunchError
 from lapidist.launch import Dim3, Launch, Operands, Scalars
 
 Addresses = tuple[int, int]
@@ -268,10 +268,8 @@ class GpuKernel:
             status = launch(block.config, function, block.address, 0)[0]
             if status:
                 failed = self.launch
-                raise LaunchError(
-                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {failed.grid}, block"
-                    f" {failed.block}, {failed.shared_bytes} bytes of dynamic shared memory)"
-                )
+                more = f"block {failed.block}, {failed.shared_bytes} bytes of dynamic shared memory"
+                raise refused(status, "cuLaunchKernelEx", f" (grid {failed.grid}, {more})")
 
         return start
 

@@ -40,7 +40,7 @@ CASES = [(mode, name) for mode in MODES for name in TYPES]
 # A second of calls has the GPU alone, so fewer shapes fit into a lent hour.
 SHAPES, SEED = {CAPTURED: 200, EAGER: 60}, 303
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
-WARM_UPS, CALLS, REPEATS = 3, 20, 5
+WARM_UPS, CALLS, REPEATS = 3, 20, 9
 EAGER_SECONDS = 1.0
 AS_WARM_SECONDS = 0.15  # of the others: large products draw so much power that the clock falls
 BUSY_CYCLES = 4_000_000  # the GPU is kept busy while calls are queued, so that the host is not what is timed
@@ -48,8 +48,8 @@ PROTOCOL = (
     f"{SHAPES[CAPTURED]} shapes of a type captured, {SHAPES[EAGER]} eager, half aligned, B by columns, in"
     f" up to {MOST_PROCESSES} new processes with empty caches, which take turns at the GPU;"
     f" captured: {WARM_UPS} calls, then a graph of {CALLS}; eager: calls for {EAGER_SECONDS:.0f} s, then"
-    f" {CALLS} behind a busy GPU; medians of {REPEATS}; then the same with compile=wait, and torch's product,"
-    f" eagerly after calls for {AS_WARM_SECONDS} s"
+    f" {CALLS} behind a busy GPU; the least of {REPEATS}, of graphs in turns; then the same with"
+    f" compile=wait, and torch's product, eagerly after calls for {AS_WARM_SECONDS} s"
 )
 
 
@@ -79,22 +79,16 @@ def times_of(name: str, mode: str, shapes: Sequence[Shape], turns: str) -> list[
 
 
 def times_of_one(mode: str, precision: Any, a: Any, b: Any, turns: Path) -> Times:
-    """The default's calls go on for a second. The others have their kernels with the first call."""
     import lapidist
 
-    def seconds_of(product: Callable[[], Any], before: float = AS_WARM_SECONDS) -> float:
-        if mode == CAPTURED:
-            return captured(product, turns)
-        product()
-        return eager(product, before, turns)
-
-    def by_default() -> Any:
-        return lapidist.matmul(a, b, precision=precision)
-
-    default = captured(by_default, turns) if mode == CAPTURED else eager(by_default, EAGER_SECONDS, turns)
-    waited = seconds_of(lambda: lapidist.matmul(a, b, precision=precision, compile="wait"))
-    product = torchs(a, b)
-    return Times(default, waited, product and seconds_of(product))
+    products = (
+        lambda: lapidist.matmul(a, b, precision=precision),
+        lambda: lapidist.matmul(a, b, precision=precision, compile="wait"),
+        torchs(a, b),
+    )
+    times_in = eager if mode == EAGER else captured
+    seconds = times_in([product for product in products if product], turns)
+    return Times(seconds[0], seconds[1], seconds[2] if len(seconds) == len(products) else None)
 
 
 def torchs(a: Any, b: Any) -> Callable[[], Any] | None:
@@ -109,8 +103,15 @@ def torchs(a: Any, b: Any) -> Callable[[], Any] | None:
     return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
 
 
-def captured(product: Callable[[], Any], turns: Path) -> float:
-    """Seconds of a product in a graph that was captured after a few calls."""
+def captured(products: Sequence[Callable[[], Any]], turns: Path) -> list[float]:
+    """Seconds of each product in a graph that was captured after a few calls."""
+    replays = [graph_of(product).replay for product in products]
+    with alone(turns):
+        rounds = [[timed(replay) for replay in replays] for _ in range(REPEATS)]
+    return [min(seconds) for seconds in zip(*rounds, strict=True)]
+
+
+def graph_of(product: Callable[[], Any]) -> Any:
     import torch
 
     for _ in range(WARM_UPS):
@@ -120,13 +121,22 @@ def captured(product: Callable[[], Any], turns: Path) -> float:
     with torch.cuda.graph(graph):
         for _ in range(CALLS):
             product()
-    with alone(turns):
-        graph.replay()
-        return timed(graph.replay)
+    return graph
 
 
-def eager(product: Callable[[], Any], before: float, turns: Path) -> float:
-    """Seconds of a product on the GPU, after calls for `before` seconds, and 20 at least."""
+def eager(products: Sequence[Callable[[], Any]], turns: Path) -> list[float]:
+    """Seconds of each product on the GPU: of the first one after a second of calls. The others have their
+    kernels with the first call."""
+    default, *others = products
+    seconds = [called(default, EAGER_SECONDS, turns)]
+    for product in others:
+        product()
+        seconds.append(called(product, AS_WARM_SECONDS, turns))
+    return seconds
+
+
+def called(product: Callable[[], Any], before: float, turns: Path) -> float:
+    """Seconds of a product after calls for `before` seconds, and 20 at least."""
     import torch
 
     def calls() -> None:
@@ -139,7 +149,7 @@ def eager(product: Callable[[], Any], before: float, turns: Path) -> float:
             calls()
             torch.cuda.synchronize()
             if time.perf_counter() >= end:
-                return timed(calls)
+                return min(timed(calls) for _ in range(REPEATS))
 
 
 @contextmanager
@@ -162,19 +172,17 @@ def turns_of(ordinal: int) -> Path:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds of one of the products that `work` queues."""
+    """Seconds of one of the products that `work` queues. A process that compiles may take a slice of the GPU
+    meanwhile, so callers take the least of several."""
     import torch
 
-    seconds = []
-    for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(BUSY_CYCLES)
-        start.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3 / CALLS)
-    return median(seconds)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(BUSY_CYCLES)
+    start.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3 / CALLS
 
 
 # ---- in the parent ----
