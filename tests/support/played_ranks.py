@@ -103,6 +103,9 @@ class RankMemory:
     def arrivals(self, first: int, rows: int, step: int) -> None:
         return None
 
+    def meeting(self, arrived: int, free: int, step: int) -> Any:
+        return None
+
     @contextmanager
     def on(self, stream: str) -> Iterator[None]:
         previous, self.stream = self.stream, self.all.streams[self.rank][stream]

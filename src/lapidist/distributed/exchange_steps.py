@@ -6,10 +6,11 @@ that the part is there, "free" that the peer has read what it was sent. All "fre
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Stream = Literal["products", "copies"]
-Action = Literal["multiply", "await", "copy", "push", "wait", "clear", "signal", "add"]
+Action = Literal["multiply", "await", "copy", "push", "wait", "clear", "signal", "add", "meet"]
 Flag = Literal["arrived", "free"]
 Way = Literal["collective", "chunks", "push", "waiting", "slots", "tiles", "one_shot"]
 
@@ -17,6 +18,7 @@ Way = Literal["collective", "chunks", "push", "waiting", "slots", "tiles", "one_
 class Step(NamedTuple):
     """`peer`: whose part is multiplied, to whom a shard is pushed, or with whom a flag is shared. "await"
     multiplies the shards of peers from this one on, up to `end`, by kernels that wait for flags themselves.
+    "meet" adds all terms by a kernel that sets and clears the flags itself.
     """
 
     stream: Stream
@@ -88,14 +90,17 @@ def scatter_steps(rank: int, ranks: int, at_once: bool = False) -> list[Step]:
     return steps + freed(rank, ranks)
 
 
-def stored_once_steps(rank: int, ranks: int) -> list[Step]:
+def stored_once_steps(rank: int, ranks: int, meets: bool = False) -> list[Step]:
     """One product, whose tiles are stored to the memory of those who own its rows, who add them. Of one_shot
-    a rank stores all of it to its own memory, and adds all ranks' terms where they lie.
+    a rank stores all of it to its own memory, and adds all ranks' terms where they lie. `meets`: one kernel
+    does what follows the product.
     """
     others = peers_after(rank, ranks)
+    steps = [*(Step("products", "wait", peer, "free") for peer in others), Step("products", "multiply", rank)]
+    if meets:
+        return [*steps, Step("products", "meet", rank)]
     return [
-        *(Step("products", "wait", peer, "free") for peer in others),
-        Step("products", "multiply", rank),
+        *steps,
         *(Step("products", "clear", peer, "free") for peer in others),
         *(Step("products", "signal", peer, "arrived") for peer in others),
         *(Step("products", "wait", peer, "arrived") for peer in others),
@@ -113,7 +118,7 @@ def freed(rank: int, ranks: int) -> list[Step]:
     return steps
 
 
-STEPS = {
+STEPS: dict[Way, Callable[..., list[Step]]] = {
     "push": gather_steps,
     "waiting": waiting_steps,
     "slots": scatter_steps,

@@ -1,7 +1,8 @@
 """Memory of other cards by torch's symmetric memory: buffers that stay in place, flags, and two streams.
 
-Streams wait for flags, so that a rank that is not there takes no SM; only kernels of the way "waiting" wait
-themselves, up to the group's time limit. NVLink multicast is not used."""
+Streams wait for flags, so that a rank that is not there takes no SM. Kernels of the way "waiting" wait
+themselves, and those that add all ranks' terms, up to the group's time limit. NVLink multicast is not
+used."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from lapidist.distributed.exchange_steps import Stream, Way
 from lapidist.distributed.exchange_times import PARTS
 from lapidist.distributed.group_facts import limit_of, members_of, values_of_ranks
 from lapidist.distributed.late_ranks import LateRanks
-from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags
+from lapidist.distributed.met_sums import Meeting
+from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags, way_of
 from lapidist.errors import LaunchError
 from lapidist.problems.arrivals import Arrivals
 
@@ -59,9 +61,10 @@ class CardMemory:
         self._set = torch.ones_like(first).view(torch.uint8).to(device)
         self._addresses = self._flags.handle.buffer_ptrs
         self._operations: list[tuple[bool, int, int]] = []  # whether it waits, an address, a value
-        self._missed = torch.zeros(
-            self.ranks, dtype=torch.int64, device="cpu", pin_memory=True
-        )  # kernels write it
+        # What kernels write that waited for too long: for rows of other ranks, and to add their terms.
+        self._reports = torch.zeros(2, self.ranks, dtype=torch.int64, device="cpu", pin_memory=True)
+        self._missed, self._unmet = self._reports
+        self._done = torch.zeros(1, dtype=torch.int32, device=device)  # blocks of a kernel that meets peers
         self._meet("flags")
         self.late = LateRanks(
             limit_of(group).total_seconds(), self._release, self._ignore_captures, self._missing
@@ -103,6 +106,11 @@ class CardMemory:
         limit = int(self.late.limit * 1e9)
         report = self._missed.data_ptr() + 8 * (first // PARTS % self.ranks)
         return Arrivals(self._address(self.rank, first), report, limit, rows, step)
+
+    def meeting(self, arrived: int, free: int, step: int) -> Meeting:
+        limit = int(self.late.limit * 1e9)
+        at = self._unmet.data_ptr(), limit, self._done.data_ptr()
+        return Meeting(self.rank, tuple(self._addresses), *at, arrived, free, step, {})
 
     def _address(self, rank: int, flag: int) -> int:
         return self._addresses[rank] + FLAG_BYTES * flag
@@ -167,11 +175,16 @@ class CardMemory:
 
     def _require_none_missed(self) -> None:
         """Raise if a kernel's wait reached its limit."""
-        if self.late.failure is None and self._missed.any():
-            missed = self._missed.tolist()
+        if self.late.failure is not None or not self._reports.any():
+            return
+        missed, unmet = self._reports.tolist()
+        if any(missed):
             self.late.fail(
                 "waiting", [first + (flag - 1) // PARTS for first, flag in enumerate(missed) if flag]
             )
+        else:
+            way = way_of(max(unmet) - 1, self.ranks)
+            self.late.fail(way, [rank for rank, flag in enumerate(unmet) if flag])
 
     def _ignore_captures(self) -> None:
         """Otherwise a look at an event in this thread would invalidate what another one captures."""

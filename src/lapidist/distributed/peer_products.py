@@ -12,14 +12,15 @@ from itertools import groupby
 from math import prod
 from typing import Any, Protocol
 
-from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Stream, Way
+from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Stream, Way, peers_after
 from lapidist.distributed.exchange_times import PARTS
+from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.row_factors import of_rows
 from lapidist.distributed.row_products import RowProducts
 
 BUFFERS = 2
 FLAGS: tuple[Flag, ...] = ("free", "arrived")
-WAYS = tuple(STEPS)
+WAYS: tuple[Way, ...] = tuple(STEPS)
 LEAST_PART = 16 << 20  # bytes: the copy engine is slow for less
 VIEWS = 64  # of buffers, by shape and type, that are kept
 ALIGNMENT = 1024  # bytes, of a part of a buffer: TMA and copies want whole lines
@@ -42,6 +43,11 @@ class Memory(Protocol):
 
     def arrivals(self, first: int, rows: int, step: int) -> Any:
         """What such a kernel is told: its first flag, the rows of a part, and flags from part to part."""
+
+    def meeting(self, arrived: int, free: int, step: int) -> Meeting | None:
+        """What a kernel is told that waits for peers itself: the flags that rank 0 sets, and flags from rank
+        to rank. None: streams wait.
+        """
 
     def wait(self, flag: int) -> None:
         """Let the current stream wait for a flag of this rank."""
@@ -69,6 +75,11 @@ def flag_index(way: Way, buffer: int, flag: Flag, peer: int, ranks: int, part: i
     """Of all flags of a rank, the one that a peer sets."""
     kind = (WAYS.index(way) * BUFFERS + buffer) * len(FLAGS) + FLAGS.index(flag)
     return (kind * ranks + peer) * PARTS + part
+
+
+def way_of(flag: int, ranks: int) -> Way:
+    """The way that has this flag."""
+    return WAYS[flag // (BUFFERS * len(FLAGS) * ranks * PARTS)]
 
 
 def first_flags(ranks: int, rank: int) -> list[int]:
@@ -118,6 +129,10 @@ class PeerProducts:
         peer = self.memory.rank if step.action == "signal" else step.peer
         return flag_index(way, buffer, step.flag, peer, self.memory.ranks, step.part * (PARTS // parts))
 
+    def first_flag(self, way: Way, buffer: int, flag: Flag) -> int:
+        """Of those that ranks set: rank 0's."""
+        return flag_index(way, buffer, flag, 0, self.memory.ranks)
+
     def awaited(self, step: Step, way: Way, buffer: int, parts: int) -> list[tuple[int, int]]:
         """Flags for which kernels wait, and the ranks that set them."""
         step_of_part, ranks = PARTS // parts, self.memory.ranks
@@ -130,7 +145,10 @@ class PeerProducts:
     def waits(self, steps: Sequence[Step], way: Way, buffer: int, parts: int) -> list[tuple[int, int]]:
         waits = []
         for step in steps:
-            if step.action == "wait":
+            if step.action == "meet":
+                others = peers_after(step.peer, self.memory.ranks)
+                waits += [(self.first_flag(way, buffer, "arrived") + peer * PARTS, peer) for peer in others]
+            elif step.action == "wait":
                 waits.append((self.flag(step, way, buffer, parts), step.peer))
             elif step.action == "await":
                 waits += [
@@ -262,10 +280,7 @@ class PeerProducts:
             at_owners = [slot[step.peer] for slot in slots]
             products.multiply_to_owners(rows, scale, at_owners, of_ranks[rank], (rank + 1) % ranks)
 
-        def add(_: Step) -> None:
-            products.sum_of(slots[rank], out)
-
-        self.run("tiles", buffer, {"multiply": multiply, "add": add})
+        self.multiply_and_add("tiles", buffer, multiply, slots[rank], out, products)
         return out
 
     def reduced(self, rows: Any, scale: Any, products: RowProducts, owned: bool = False) -> Any:
@@ -280,11 +295,32 @@ class PeerProducts:
         def multiply(step: Step) -> None:
             products.multiply(rows, scale, [terms[step.peer]])
 
-        def add(_: Step) -> None:
-            products.sum_of([term[mine] for term in terms] if owned else terms, out)
-
-        self.run("one_shot", buffer, {"multiply": multiply, "add": add})
+        mine_of_all = [term[mine] for term in terms] if owned else terms
+        self.multiply_and_add("one_shot", buffer, multiply, mine_of_all, out, products)
         return out
+
+    def multiply_and_add(
+        self,
+        way: Way,
+        buffer: int,
+        multiply: Callable[[Step], Any],
+        terms: Sequence[Any],
+        out: Any,
+        products: RowProducts,
+    ) -> None:
+        """The sum by one kernel that meets the other ranks, or by the framework behind the stream's waits."""
+        arrived, free = (self.first_flag(way, buffer, flag) for flag in ("arrived", "free"))
+        meeting = self.memory.meeting(arrived, free, PARTS) if products.meets(out, len(terms)) else None
+
+        def add(_: Step) -> None:
+            products.sum_of(terms, out)
+
+        def meet(_: Step) -> None:
+            assert meeting is not None
+            products.sum_met(terms, out, meeting)
+
+        actions: dict[Action, Callable[[Step], Any]] = {"multiply": multiply, "add": add, "meet": meet}
+        self.run(way, buffer, actions, meets=meeting is not None)
 
     def whole(self, way: Way, ranks: int, *likes: Any) -> tuple[list[list[Any]], int]:
         """For each tensor, for each rank: those of all ranks in its buffer, one after the other."""

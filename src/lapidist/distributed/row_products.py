@@ -13,8 +13,10 @@ from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_invariant, types_named
+from lapidist.distributed import met_sums
 from lapidist.distributed.chunk_products import columns_in_chunks, dtype_of_sums, sum_of_chunks
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
+from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_factors import of_rows
 from lapidist.dtypes import outputs_of
@@ -145,6 +147,14 @@ class RowProducts:
     def sum_of(self, terms: Sequence[Any], out: Any = None) -> Any:
         """The sum of all ranks' terms."""
         return (sum_by_tree if self.options.sums_chunks else sum_of_terms)(terms, out)
+
+    def meets(self, out: Any, ranks: int) -> bool:
+        """Whether a kernel that meets the other ranks adds such terms."""
+        return met_sums.takes(str(out.dtype).removeprefix("torch."), ranks)
+
+    def sum_met(self, terms: Sequence[Any], out: Any, meeting: Meeting) -> None:
+        """The same sum by that kernel."""
+        met_sums.add_terms(terms, out, meeting, self.options.sums_chunks, self.options.device)
 
     def barred(self) -> str:
         """Why all rows must be multiplied at once; "" if they need not be."""

@@ -234,6 +234,14 @@ REDUCE: Knobs = (
     OPERATION,
     Knob("WIDTH", "columns side by side: 1, where values lie one behind another"),
 )
+ADD_TERMS: Knobs = (
+    THREADS,
+    Knob("Term", "the type of terms and of the sum", None, TYPE),
+    Knob("Sum", "in which they are added", None, TYPE),
+    Knob("RANKS", "that have a term each"),
+    Knob("BY_TREE", "1: neighbours are added first; 0: in the order of ranks"),
+    Knob("TOGETHER", "elements that move at once: 16 bytes, where all terms begin on them"),
+)
 REDUCE_ROWS: Knobs = (
     VALUE,
     RESULT,

@@ -66,6 +66,7 @@ OWN: dict[str, Knobs] = {
     "detours/wmma_beta_first.cu": PADDED,
     **{f"emulated/{name}.cu": EMULATED for name in ("slice_rows", "slice_columns", "take_columns", "join")},
     **{f"emulated/{name}.cu": REMAINDERS for name in ("remainders", "join_remainders")},
+    "exchange/add_terms.cu": families.ADD_TERMS,
     "gemm/complex_tile.cu": families.COMPLEX_TILE,
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,

@@ -1,0 +1,111 @@
+// D = the sum of all ranks' terms, in the order of ranks, or by the tree of neighbours. The launch meets the other
+// ranks itself, so that the stream needs no operation between the product and the sum, nor behind it:
+//
+//   block 0    | takes back "free", says "arrived" to all peers |
+//   each block | waits for the peers' "arrived" | adds its vectors |
+//   last block |                                                   | takes back "arrived", says "free" to all peers |
+//
+// A wait has a limit, as in gemm/wgmma/arrivals.cuh. No block waits for another one of its card.
+#include "config.cuh"
+
+typedef long long i64;
+
+struct Meeting {
+  const Term* terms[RANKS];
+  int* flags[RANKS];            // the first flag in each rank's memory
+  unsigned long long* reports;  // one for each rank: 1 more than `arrived`, if the rank was missed
+  i64 limit;                    // nanoseconds
+  unsigned* done;               // blocks that have read their terms; 0 again behind the last one
+  int rank;                     // this one
+  int arrived, free, step;      // rank 0's flags of both kinds; from one rank's to the next one's
+};
+
+struct alignas(sizeof(Term) * TOGETHER) Vector {
+  Term at[TOGETHER];
+};
+
+__device__ __forceinline__ void set(int* flag, int value) {
+  asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+__device__ __forceinline__ bool raised(const int* flag) {
+  int value;
+  asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value != 0;
+}
+__device__ __forceinline__ void wait_for(const int* flag, i64 limit, unsigned long long* report,
+                                         unsigned long long missed) {
+  unsigned long long start, now;
+  for (bool began = false; !raised(flag); began = true) {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (!began) start = now;
+    if (now - start < limit) continue;
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(report), "l"(missed) : "memory");
+    return;
+  }
+}
+
+// Sums of floats that are narrower than float32 are rounded once.
+__device__ __forceinline__ Term sum_of(const Term (&terms)[RANKS]) {
+  Sum sums[RANKS];
+#pragma unroll
+  for (int rank = 0; rank < RANKS; ++rank) sums[rank] = static_cast<Sum>(terms[rank]);
+  if constexpr (BY_TREE) {
+#pragma unroll
+    for (int apart = 1; apart < RANKS; apart *= 2)
+#pragma unroll
+      for (int rank = 0; rank + apart < RANKS; rank += 2 * apart) sums[rank] += sums[rank + apart];
+  } else {
+#pragma unroll
+    for (int rank = 1; rank < RANKS; ++rank) sums[0] += sums[rank];
+  }
+  return static_cast<Term>(sums[0]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    add_terms(const __grid_constant__ Meeting meeting, Term* D, i64 count) {
+  const int peer = threadIdx.x;
+  const bool meets = peer < RANKS && peer != meeting.rank;
+  int* const from_peer = meeting.flags[meeting.rank] + peer * meeting.step;
+  if (meets) {
+    int* const to_peer = meeting.flags[peer] + meeting.rank * meeting.step;
+    if (blockIdx.x == 0) {
+      set(from_peer + meeting.free, 0);
+      set(to_peer + meeting.arrived, 1);
+    }
+    wait_for(from_peer + meeting.arrived, meeting.limit, meeting.reports + peer, meeting.arrived + 1ull);
+  }
+  __syncthreads();
+  const i64 whole = count / TOGETHER, first = blockIdx.x * static_cast<i64>(THREADS) + threadIdx.x;
+  for (i64 i = first; i < whole; i += gridDim.x * static_cast<i64>(THREADS)) {
+    Vector vectors[RANKS], sum;
+#pragma unroll
+    for (int rank = 0; rank < RANKS; ++rank)
+      vectors[rank] = reinterpret_cast<const Vector*>(meeting.terms[rank])[i];
+#pragma unroll
+    for (int e = 0; e < TOGETHER; ++e) {
+      Term terms[RANKS];
+#pragma unroll
+      for (int rank = 0; rank < RANKS; ++rank) terms[rank] = vectors[rank].at[e];
+      sum.at[e] = sum_of(terms);
+    }
+    reinterpret_cast<Vector*>(D)[i] = sum;
+  }
+  if (const i64 i = whole * TOGETHER + first; i < count) {
+    Term terms[RANKS];
+#pragma unroll
+    for (int rank = 0; rank < RANKS; ++rank) terms[rank] = meeting.terms[rank][i];
+    D[i] = sum_of(terms);
+  }
+  __shared__ bool is_last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    is_last = atomicInc(meeting.done, gridDim.x - 1) == gridDim.x - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  if (is_last && meets) {
+    set(from_peer + meeting.arrived, 0);
+    set(meeting.flags[peer] + meeting.rank * meeting.step + meeting.free, 1);
+  }
+}

@@ -1,0 +1,113 @@
+"""Sums of all ranks' terms by the launch that meets the other ranks, of one rank in the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")  # which these modules import
+
+import torch
+
+from lapidist.backends.machine_backend import sanitized, watched
+from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
+from lapidist.distributed.met_sums import THREADS, Meeting, add_terms
+from lapidist.frameworks.arrays import operand_of
+from lapidist.machine.together import Arrived, Devices
+
+pytestmark = pytest.mark.frameworks
+ARRIVED, FREE, STEP, LIMIT = 2, 3, 4, 10**12
+
+
+class Flags:
+    """Those of all ranks. What peers set is set already: their terms are there."""
+
+    def __init__(self, ranks: int, rank: int) -> None:
+        self.rank, self.of_ranks = rank, [np.zeros(STEP * ranks, np.int32) for _ in range(ranks)]
+        self.reports, self.done = np.zeros(ranks, np.uint64), np.zeros(1, np.int32)
+        for peer in range(ranks):
+            if peer != rank:
+                self.own(peer)[:] = 0, 0, 1, 1
+
+    def own(self, peer: int) -> Any:
+        return self.of_ranks[self.rank][STEP * peer : STEP * (peer + 1)]
+
+    def meeting(self, limit: int = LIMIT) -> Meeting:
+        known = {f"of rank {rank}: flags": flags for rank, flags in enumerate(self.of_ranks)}
+        known |= {"reports": self.reports, "done": self.done}
+        operands = {name: operand_of(array, name) for name, array in known.items()}
+        addresses = tuple(operands[f"of rank {rank}: flags"].pointer for rank in range(len(self.of_ranks)))
+        at = operands["reports"].pointer, limit, operands["done"].pointer
+        return Meeting(self.rank, addresses, *at, ARRIVED, FREE, STEP, operands)
+
+    def require_freed(self) -> None:
+        """Peers were told that this rank's term is there, and that theirs were read."""
+        assert self.done.tolist() == [0]
+        for peer, flags in enumerate(self.of_ranks):
+            if peer != self.rank:
+                assert flags[STEP * self.rank :][:STEP].tolist() == [0, 0, 1, 1]
+                assert self.own(peer).tolist() == [0, 0, 0, 0]
+
+
+TERMS = [  # type, elements, and elements before them
+    (torch.bfloat16, 2 * 8 * THREADS + 3, 0),
+    (torch.float16, 5, 0),
+    (torch.bfloat16, THREADS + 9, 1),  # so that terms start anywhere
+    (torch.float32, 1000, 0),
+    (torch.float64, 301, 0),
+    (torch.int32, 70, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "by_tree", "dtype", "count", "skipped"),
+    [
+        (ranks, by_tree, *terms)
+        for ranks, by_tree in ((2, False), (3, False), (4, True), (8, False), (8, True))
+        for terms in TERMS
+        if not by_tree or terms[0].itemsize >= 4  # trees add sums
+    ],
+)
+def test_sums_have_the_bits_of_the_frameworks(
+    ranks: int, by_tree: bool, dtype: Any, count: int, skipped: int
+) -> None:
+    draw = torch.Generator().manual_seed(count)
+    terms = [(100 * torch.randn(skipped + count, generator=draw)).to(dtype)[skipped:] for _ in range(ranks)]
+    out, flags = torch.zeros(count, dtype=dtype), Flags(ranks, ranks - 1)
+    with sanitized(count):
+        add_terms(terms, out, flags.meeting(), by_tree, "machine")
+    assert torch.equal(out, (sum_by_tree if by_tree else sum_of_terms)(terms))
+    flags.require_freed()
+    assert not flags.reports.any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_terms_that_were_freed_may_be_overwritten(seed: int) -> None:
+    """By the peer, while this launch still runs."""
+    count = 4 * 8 * THREADS
+    terms, out = [torch.ones(count, dtype=torch.float16) for _ in range(2)], torch.zeros(count).half()
+    flags = Flags(2, 0)
+
+    def adds(devices: Devices) -> Iterator[None]:
+        with sanitized(devices.seed), watched(Arrived(devices, 0)):
+            add_terms(terms, out, flags.meeting(), False, "machine")
+        yield
+
+    def overwrites(devices: Devices) -> Iterator[None]:
+        while not flags.of_ranks[1][FREE]:
+            yield
+        terms[1].fill_(torch.nan)
+
+    Devices(seed).run([adds, overwrites])
+    assert (out == 2).all()
+
+
+def test_a_peer_that_does_not_come_is_reported() -> None:
+    """The launch goes on behind the limit: one that waits for ever takes its card with it."""
+    terms, out, flags = [torch.ones(8) for _ in range(3)], torch.zeros(8), Flags(3, 1)
+    flags.own(2)[ARRIVED] = 0
+    add_terms(terms, out, flags.meeting(limit=1), False, "machine")
+    assert flags.reports.tolist() == [0, 0, ARRIVED + 1]
