@@ -92,20 +92,20 @@ def scatter_steps(rank: int, ranks: int, at_once: bool = False) -> list[Step]:
 
 def stored_once_steps(rank: int, ranks: int, meets: bool = False) -> list[Step]:
     """One product, whose tiles are stored to the memory of those who own its rows, who add them. Of one_shot
-    a rank stores all of it to its own memory, and adds all ranks' terms where they lie. `meets`: one kernel
-    does what follows the product.
+    a rank stores all of it to its own memory, and adds all ranks' terms where they lie. A call ends when all
+    peers have read what this rank stored. `meets`: one kernel does what follows the product.
     """
-    others = peers_after(rank, ranks)
-    steps = [*(Step("products", "wait", peer, "free") for peer in others), Step("products", "multiply", rank)]
+    others, multiply = peers_after(rank, ranks), Step("products", "multiply", rank)
     if meets:
-        return [*steps, Step("products", "meet", rank)]
+        return [multiply, Step("products", "meet", rank)]
     return [
-        *steps,
+        multiply,
         *(Step("products", "clear", peer, "free") for peer in others),
         *(Step("products", "signal", peer, "arrived") for peer in others),
         *(Step("products", "wait", peer, "arrived") for peer in others),
         Step("products", "add", rank),
         *freed(rank, ranks),
+        *(Step("products", "wait", peer, "free") for peer in others),
     ]
 
 

@@ -31,7 +31,7 @@ from lapidist.machine.sanitize.ordered import warp_number
 Array = np.ndarray
 Copying = Callable[["Devices"], Iterator[Any]]  # it yields where another work may run
 AFTER = 0.03  # how likely another work runs after a block of code
-FRUITLESS = 20_000  # turns of copies that wait, while nothing else runs
+FRUITLESS = 20_000  # turns of copies that wait, while no launch goes on
 
 
 class Stopped(Exception):
@@ -49,6 +49,7 @@ class Devices:
         self._current = -1
         self._living: list[int] = []
         self._failed: BaseException | None = None
+        self._fruitless = 0  # turns of copies since a launch went on
 
     def write(self, target: Array, source: Array) -> None:
         """A copy engine's, or another device's."""
@@ -89,10 +90,9 @@ class Devices:
                 self._turn.notify_all()
 
     def _copy(self, number: int, work: Copying) -> None:
-        alone = 0
         for _ in work(self):
-            alone = alone + 1 if len(self._living) == 1 else 0
-            if alone > FRUITLESS:
+            self._fruitless += 1
+            if self._fruitless > FRUITLESS:
                 raise Deadlock("copies wait for a flag that nobody sets", seed=self.seed)
             self.go_on(number, always=True)
 
@@ -103,7 +103,9 @@ class Devices:
             raise Stopped
 
     def go_on(self, number: int, always: bool = False) -> None:
-        """Let another work run, now and then."""
+        """Let another work run, now and then; `always` where this one may only wait."""
+        if not always:
+            self._fruitless = 0
         if not always and self.random.random() >= AFTER:
             return
         with self._turn:

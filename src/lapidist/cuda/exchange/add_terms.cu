@@ -3,17 +3,19 @@
 //
 //   block 0    | takes back "free", says "arrived" to all peers |
 //   each block | waits for the peers' "arrived" | adds its vectors |
-//   last block |                                                   | takes back "arrived", says "free" to all peers |
+//   last block                                                     | takes back "arrived", says "free" to all peers |
+//              | waits for theirs, so that the next product may store to the same memory |
 //
-// A wait has a limit, as in gemm/wgmma/arrivals.cuh. No block waits for another one of its card.
+// Waits have limits (share/rank_flags.cuh). No block waits for another one of its card.
 #include "config.cuh"
+#include "share/rank_flags.cuh"
 
 typedef long long i64;
 
 struct Meeting {
   const Term* terms[RANKS];
   int* flags[RANKS];            // the first flag in each rank's memory
-  unsigned long long* reports;  // one for each rank: 1 more than `arrived`, if the rank was missed
+  unsigned long long* reports;  // one for each rank: 1 more than rank 0's flag, if it was waited for in vain
   i64 limit;                    // nanoseconds
   unsigned* done;               // blocks that have read their terms; 0 again behind the last one
   int rank;                     // this one
@@ -23,26 +25,6 @@ struct Meeting {
 struct alignas(sizeof(Term) * TOGETHER) Vector {
   Term at[TOGETHER];
 };
-
-__device__ __forceinline__ void set(int* flag, int value) {
-  asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
-}
-__device__ __forceinline__ bool raised(const int* flag) {
-  int value;
-  asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value != 0;
-}
-__device__ __forceinline__ void wait_for(const int* flag, i64 limit, unsigned long long* report,
-                                         unsigned long long missed) {
-  unsigned long long start, now;
-  for (bool began = false; !raised(flag); began = true) {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (!began) start = now;
-    if (now - start < limit) continue;
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(report), "l"(missed) : "memory");
-    return;
-  }
-}
 
 // Sums of floats that are narrower than float32 are rounded once.
 __device__ __forceinline__ Term sum_of(const Term (&terms)[RANKS]) {
@@ -65,14 +47,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     add_terms(const __grid_constant__ Meeting meeting, Term* D, i64 count) {
   const int peer = threadIdx.x;
   const bool meets = peer < RANKS && peer != meeting.rank;
+  bool in_time = true;
   int* const from_peer = meeting.flags[meeting.rank] + peer * meeting.step;
   if (meets) {
     int* const to_peer = meeting.flags[peer] + meeting.rank * meeting.step;
     if (blockIdx.x == 0) {
-      set(from_peer + meeting.free, 0);
-      set(to_peer + meeting.arrived, 1);
+      set_flag(from_peer + meeting.free, 0);
+      set_flag(to_peer + meeting.arrived, 1);
     }
-    wait_for(from_peer + meeting.arrived, meeting.limit, meeting.reports + peer, meeting.arrived + 1ull);
+    in_time = raised_in_time(from_peer + meeting.arrived, meeting.limit, meeting.reports + peer,
+                             meeting.arrived + 1ull);
   }
   __syncthreads();
   const i64 whole = count / TOGETHER, first = blockIdx.x * static_cast<i64>(THREADS) + threadIdx.x;
@@ -105,7 +89,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   if (is_last && meets) {
-    set(from_peer + meeting.arrived, 0);
-    set(meeting.flags[peer] + meeting.rank * meeting.step + meeting.free, 1);
+    set_flag(from_peer + meeting.arrived, 0);
+    set_flag(meeting.flags[peer] + meeting.rank * meeting.step + meeting.free, 1);
+    if (in_time)
+      raised_in_time(from_peer + meeting.free, meeting.limit, meeting.reports + peer, meeting.free + 1ull);
   }
 }

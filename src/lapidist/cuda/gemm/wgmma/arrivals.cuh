@@ -2,13 +2,11 @@
 //
 //   another card   | writes a chunk | sets its flag | ...
 //   producer       | waits for the flags of the tile's rows | loads A, step by step | ...
-//
-// A wait has a limit. Behind it the kernel tells the host which flag it missed, and goes on with what is
-// there: a kernel that waits for ever takes its card with it.
 #pragma once
 
 #include "common.cuh"
 #include "config.cuh"
+#include "share/rank_flags.cuh"
 
 enum { ROWS_OF_A = 1, ROWS_OF_B };  // what arrives; of B with A and B exchanged
 
@@ -58,27 +56,11 @@ struct ArrivedRows {
   }
 
   __device__ __forceinline__ void wait_for(int chunk) {
-    const int* flag = flag_of(chunk);
-    unsigned long long start, now;
-    for (bool began = false; !raised(flag); began = true) {
-      asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-      if (!began) start = now;
-      if (now - start < arrivals.limit) continue;
-      asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(arrivals.report),
-                   "l"(chunk * arrivals.step + 1ull)
-                   : "memory");
-      late = true;
-      return;
-    }
+    const unsigned long long missed = chunk * arrivals.step + 1ull;
+    late = !raised_in_time(flag_of(chunk), arrivals.limit, arrivals.report, missed);
   }
 
   __device__ __forceinline__ const int* flag_of(int chunk) const {
     return arrivals.flags + static_cast<long long>(chunk) * arrivals.step;
-  }
-
-  __device__ __forceinline__ static bool raised(const int* flag) {
-    int value;
-    asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-    return value != 0;
   }
 };
