@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,8 +13,9 @@ from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_invariant, types_named
+from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed import met_sums
-from lapidist.distributed.chunk_products import columns_in_chunks, dtype_of_sums, sum_of_chunks
+from lapidist.distributed.chunk_products import columns_in_chunks, sum_of_chunks
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_options import Options
@@ -49,14 +50,11 @@ class RowProducts:
     def dtype(self, rows: Any) -> Any:
         """The results' type; that of sums, where a tree adds them."""
         if self.options.sums_chunks:
-            return dtype_of_sums(rows)
+            return type_of_sums(rows, self.matrices[0])
         return self.result_dtype(rows)
 
     def result_dtype(self, rows: Any) -> Any:
-        if self.options.out_dtype is not None:
-            return self.options.out_dtype
-        name = str(rows.dtype).removeprefix("torch.")
-        return torch_dtype(outputs_of(name, name)[0])
+        return result_dtype(rows, self.options.out_dtype)
 
     def new(self, rows: Any, *shape: int) -> list[Any]:
         """Results of these leading extents, to be written."""
@@ -138,6 +136,12 @@ class RowProducts:
         """Whether a product may add another rank's term, with the bits of a sum of two rounded terms."""
         name = str(self.dtype(rows)).removeprefix("torch.")
         return self.options.chunks is None and name in CASTS and not self.biases
+
+    def of_sums(self, rows: Any) -> RowProducts:
+        """The same in the type of sums, for functions that come later."""
+        dtype = type_of_sums(rows, self.matrices[0])
+        biases = [None if bias is None else bias.to(dtype) for bias in self.biases]
+        return RowProducts(self.matrices, replace(self.options, out_dtype=dtype), self.scales, biases)
 
     @property
     def stores_sums(self) -> bool:
@@ -257,13 +261,12 @@ def sum_of_two(dtype: str) -> Any:
     return lapidist_epilogue(sum_of_terms)
 
 
-def finished(total: Any, epilogue: Any, dtype: Any) -> Any:
-    """An epilogue of sums: a product of nothing, to which they are added. `dtype`: the result's."""
-    if epilogue is not None:
-        rows, columns = total.shape
-        nothing = total.new_empty((rows, 0)), total.new_empty((0, columns))
-        total = api.gemm(*nothing, total, beta=1.0, epilogue=epilogue)
-    return total if total.dtype == dtype else total.to(dtype)
+def result_dtype(rows: Any, out_dtype: Any) -> Any:
+    """That of a product of these rows."""
+    if out_dtype is not None:
+        return out_dtype
+    name = str(rows.dtype).removeprefix("torch.")
+    return torch_dtype(outputs_of(name, name)[0])
 
 
 def in_rows(a: Any, dim: int, name: str) -> tuple[Any, tuple[int, ...]]:
