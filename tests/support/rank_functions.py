@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import Shard, distribute_tensor
 
 import lapidist
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.distributed.group_facts import members_of
+from lapidist.errors import ArgumentError, LapidistError, LaunchError, ShapeError
 from parallel_ranks import ROWS, K, N, part, ways_of
 from torch_processes import in_processes
 
@@ -247,6 +250,67 @@ def wrong_use() -> None:
         ours.matmul_all_reduce(x, w.T, scale_a=2.0)
 
 
+def refused_operands() -> None:
+    """In words of the call, before anything travels."""
+    x, w = torch.ones(ROWS, K), torch.ones(N, K)
+    mesh = torch.distributed.device_mesh.init_device_mesh(
+        x.device.type, (torch.distributed.get_world_size(),)
+    )
+    split = distribute_tensor(x, mesh, [Shard(0)], src_data_rank=None)
+    other = torch.distributed.new_group([0])
+    for words, call in (
+        (
+            "a_shard: must be this rank's own tensor; got a DTensor",
+            lambda: ours.all_gather_matmul(split, w.T),
+        ),
+        (
+            "dim: must be a dimension before the last one; got 'rows'",
+            lambda: ours.all_gather_matmul(x, w.T, dim="rows"),
+        ),
+        ("sequence_dim: must be a dimension before", lambda: ours.row_parallel_linear(x, w, sequence_dim=7)),
+        (r"bias: must have .* shape \(18,\); got \(5,\)", lambda: ours.row_parallel_linear(x, w, w[0, :5])),
+        (
+            r"bias: must have .* shape \(18,\); got \(5,\)",
+            lambda: ours.column_parallel_linear(x, w, w[0, :5]),
+        ),
+        ("bias: must be of the result's type", lambda: ours.row_parallel_linear(x, w, torch.ones(N).half())),
+        ("out_dtype: must be one of float16", lambda: ours.matmul_all_reduce(x, w.T, out_dtype="flat32")),
+    ):
+        with pytest.raises(LapidistError, match=words):
+            call()
+    if torch.distributed.get_rank():
+        with pytest.raises(
+            ArgumentError, match="group: must have this rank as a member; got a group without rank"
+        ):
+            ours.all_gather_matmul(x, w.T, other)
+    near(ours.matmul_all_reduce(x[:, :0], w.T[:0], out_dtype="float32"), torch.zeros(ROWS, N))
+    assert ours.plan("all_gather_matmul", 64, 64, 64, dtype=torch.bfloat16).exchange.dtype == "bfloat16"
+    lt, model = importlib.import_module("lapidist.torch"), torch.nn.Sequential(torch.nn.Linear(K, N))
+    for words, how in (
+        (
+            "plan: must name layers of the model; got '1'",
+            {"mesh": mesh, "plan": {"0": "columns", "1": "rows"}},
+        ),
+        ("plan: must give names .* got list", {"mesh": mesh, "plan": ["0"]}),
+        ("mesh: must be .* of one dimension; got int", {"mesh": 2, "plan": {"0": "columns"}}),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            lt.swap(model, **how)
+
+
+def late_ranks_are_told() -> None:
+    """Behind the last call, too."""
+    ours.synchronize()
+    group = torch.distributed.new_group()
+
+    def late() -> None:
+        raise LaunchError("rank 1 did not come")
+
+    members_of(group).peer_memory = SimpleNamespace(memory=SimpleNamespace(require_none_late=late))
+    with pytest.raises(LaunchError, match="rank 1 did not come"):
+        ours.synchronize(group)
+
+
 class Layers(torch.nn.Module):  # type: ignore[misc]
     """Functions in a compiler's graph."""
 
@@ -302,6 +366,8 @@ def functions_of_ranks(device: str) -> None:
     chunks_and_types()
     of_complex_numbers()
     wrong_use()
+    refused_operands()
+    late_ranks_are_told()
 
 
 def functions_in_graphs(device: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.calls.operation import epilogue_checked
 from lapidist.distributed.compiled_products import is_compiling, shared_in_graph
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of
@@ -18,7 +17,7 @@ from lapidist.distributed.parallel_products import (
 from lapidist.distributed.product_gradients import Shared
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.rank_epilogues import followed, in_order
-from lapidist.distributed.row_products import RowProducts
+from lapidist.distributed.row_products import RowProducts, require_bias, require_rows, result_dtype
 from lapidist.distributed.unequal_parts import place_in
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ShapeError
@@ -120,7 +119,10 @@ def row_parallel_linear(
         "chunks": chunks,
         "way": way,
     }
-    dim, _ = sequence_dim or 0, epilogue_checked(epilogue)
+    dim = 0 if sequence_dim is None else sequence_dim
+    require_rows(input, dim, "input", "sequence_dim")
+    dim, epilogue = dim % input.ndim, in_order(epilogue, dim, input.shape[:-1])
+    require_bias(bias, len(weight), result_dtype(input, None))
     if sequence_dim is None:
         total = matmul_all_reduce(input, weight, group, **how)
     else:
@@ -135,5 +137,4 @@ def row_parallel_linear(
             bias = shared_in_graph(bias, group) if is_compiling() else Shared.apply(bias, group_of(group))
     if bias is not None:
         total = total + bias
-    bound = in_order(epilogue, dim % total.ndim, total.shape[:-1])
-    return followed(total, bound, dim % total.ndim, total.dtype)
+    return followed(total, epilogue, dim, total.dtype)

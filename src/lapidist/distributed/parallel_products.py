@@ -13,9 +13,16 @@ from lapidist.distributed.compiled_products import FUNCTIONS, in_graph, is_compi
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Reduced, recorded, require_no_scales
-from lapidist.distributed.product_options import Options
+from lapidist.distributed.product_options import Options, type_named
 from lapidist.distributed.rank_epilogues import followed, in_order, shaped, tensors_of
-from lapidist.distributed.row_products import RowProducts, in_rows, in_shape, require_fit, result_dtype
+from lapidist.distributed.row_products import (
+    RowProducts,
+    in_rows,
+    in_shape,
+    require_bias,
+    require_fit,
+    result_dtype,
+)
 from lapidist.distributed.unequal_parts import equal_parts, equal_shard
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
@@ -71,7 +78,7 @@ def all_gather_matmul(
         one_each(name, value, len(matrices), several)
         for name, value in (("bias", bias), ("scale_b", scale_b), ("epilogue", epilogue))
     )
-    options = Options(trans_b, out_dtype, precision, invariant)
+    options = Options(trans_b, type_named(out_dtype), precision, invariant)
     products = RowProducts(matrices, options, scales, biases, epilogues)
     results = products_of_rows("gather", a_shard, products, group, way, dim, extent, scale_a)
     return results if several else results[0]
@@ -119,7 +126,7 @@ def matmul_reduce_scatter(
     """
     require_no_factors(chunks, scale_a, scale_b)
     a, scale_a, length = equal_parts(a, scale_a, dim, group)
-    options = Options(trans_b, out_dtype, precision, invariant, chunks)
+    options = Options(trans_b, type_named(out_dtype), precision, invariant, chunks)
     factors = scale_a, scale_b
     return sum_of_products("scatter", a, b, factors, epilogue, group, options, way, dim, length)
 
@@ -162,7 +169,7 @@ def matmul_all_reduce(
     tensor
     """
     require_no_factors(chunks, scale_a, scale_b)
-    options = Options(trans_b, out_dtype, precision, invariant, chunks)
+    options = Options(trans_b, type_named(out_dtype), precision, invariant, chunks)
     return sum_of_products("reduce", a, b, (scale_a, scale_b), epilogue, group, options, way)
 
 
@@ -202,7 +209,7 @@ def matmul_in_chunks(
     rows, leading = in_rows(a, 0, "a")
     bound = in_order(epilogue, 0, leading)
     parts = chunks_of_rank(chunks, 1, rows.shape[1], None)
-    options = Options(trans_b, out_dtype, precision, None, parts, device=device)
+    options = Options(trans_b, type_named(out_dtype), precision, None, parts, device=device)
     products = RowProducts([b], options)
     require_fit(rows, products)
     is_recorded = recorded(rows, b)
@@ -229,6 +236,8 @@ def products_of_rows(
         products.biases,
     )
     bounds = [in_order(epilogue, dim, leading) for epilogue in products.epilogues]
+    for index, bias in enumerate(biases):
+        require_bias(bias, products.columns(index), dtype)
     is_recorded = recorded(rows, *matrices, *biases, *tensors_of(bounds))
     if is_recorded or is_compiling():
         require_no_scales(scale_a, *products.scales)

@@ -71,7 +71,11 @@ def followed(total: Any, bound: BoundEpilogue | None, dim: int, dtype: Any) -> A
     if bound is None:
         return in_type(total, dtype)
     rows, leading = in_rows(total, dim, "a")
-    nothing = rows.new_empty((len(rows), 0)), rows.new_empty((0, rows.shape[1]))
+    operands = torch.int8 if rows.dtype == torch.int32 else rows.dtype  # whose products are of the type
+    nothing = (
+        rows.new_empty((len(rows), 0), dtype=operands),
+        rows.new_empty((0, rows.shape[1]), dtype=operands),
+    )
     if is_compiling() or recorded(rows, *tensors_of([bound])):
         fake_tensors.of_gemm(*nothing, rows, beta=1.0, epilogue=bound)  # refuses operands that do not fit
         values = by_torch(bound, rows.to(type_of_sums(rows, rows)), dtype)

@@ -271,13 +271,34 @@ def result_dtype(rows: Any, out_dtype: Any) -> Any:
 
 def in_rows(a: Any, dim: int, name: str) -> tuple[Any, tuple[int, ...]]:
     """A tensor as a contiguous matrix whose rows run over `dim` first, and what extents they run over."""
+    require_rows(a, dim, name)
+    moved = a.movedim(dim, 0)
+    return moved.flatten(0, -2).contiguous(), tuple(moved.shape[:-1])
+
+
+def require_rows(a: Any, dim: int, name: str, of_dim: str = "dim") -> None:
+    """Refuse what has no rows along `dim`."""
     require_tensor(name, a)
     if a.ndim < MATRIX:
         raise ShapeError(f"{name}: must have two dimensions or more; got {tuple(a.shape)}. Pass rows of k")
-    if not -a.ndim <= dim < a.ndim or dim in (-1, a.ndim - 1):
-        raise ArgumentError(f"dim: must be a dimension before the last one; got {dim}. Write 0, say")
-    moved = a.movedim(dim, 0)
-    return moved.reshape(-1, a.shape[-1]).contiguous(), tuple(moved.shape[:-1])
+    if not isinstance(dim, int) or not -a.ndim <= dim < a.ndim or dim in (-1, a.ndim - 1):
+        raise ArgumentError(f"{of_dim}: must be a dimension before the last one; got {dim!r}. Write 0, say")
+
+
+def require_bias(bias: Any, columns: int, dtype: Any) -> None:
+    """Refuse what cannot be added to each row of a result of this type."""
+    if bias is None:
+        return
+    require_tensor("bias", bias)
+    if tuple(bias.shape) != (columns,):
+        raise ShapeError(
+            f"bias: must have a value for each column of the result, shape ({columns},); got"
+            f" {tuple(bias.shape)}. Reshape it, or add it to the result"
+        )
+    if bias.dtype != dtype:
+        raise DTypeError(
+            f"bias: must be of the result's type, {dtype}; got {bias.dtype}. Convert it with .to"
+        )
 
 
 def in_shape(rows: Any, leading: tuple[int, ...], dim: int) -> Any:
@@ -299,6 +320,11 @@ def require_tensor(name: str, value: Any) -> None:
     if not isinstance(value, torch.Tensor):
         raise DTypeError(
             f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
+        )
+    if hasattr(value, "placements"):
+        raise ArgumentError(
+            f"{name}: must be this rank's own tensor; got a DTensor of {value.placements}. Pass"
+            " .to_local(), or take lapidist.torch.ColumnParallel and RowParallel"
         )
 
 
