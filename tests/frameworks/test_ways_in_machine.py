@@ -123,8 +123,9 @@ def is_right(
                 owned = way.startswith(("slots", "tiles"))
                 right.append(sum(terms).chunk(count)[rank] if owned else sum(terms))
     ranks.run()
-    for rank, flags in enumerate(ranks.flags):
-        assert flags.tolist() == peer_products.first_flags(count, rank)
+    at_first = (peer_products.first_flags(count, rank) for rank in range(count))
+    if any(flags.tolist() != first for flags, first in zip(ranks.flags, at_first, strict=True)):
+        return False
     return all(torch.equal(result.double(), exact) for result, exact in zip(results, right, strict=True))
 
 
@@ -229,12 +230,15 @@ def test_kernels_free_the_buffer_for_the_next_call(torch: Any, way: str) -> None
     ],
     ids=["does not wait", "is the other rank"],
 )
+@pytest.mark.usefixtures("one_buffer")
 def test_kernels_that_are_told_wrong_flags_are_found(torch: Any, told: Any) -> None:
-    """Some order adds what is not there yet, or nobody can go on."""
+    """Some order adds what is not there yet, or writes what is not read yet, or nobody can go on. Ranks that
+    have changed places meet, but free their own buffer: the next call of the same one finds that.
+    """
 
     def is_found(seed: int) -> bool:
         try:
-            return not is_right(torch, "one_shot met", seed, meets=told)
+            return not is_right(torch, "one_shot met", seed, meets=told, calls=3)
         except Deadlock:
             return True
 
