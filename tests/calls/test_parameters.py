@@ -94,7 +94,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_schemas_and_fake_tensors_have_the_parameters_that_run(name: str) -> None:
     operators = importlib.import_module("lapidist.torch.operators")
-    fake_tensors = importlib.import_module("lapidist.torch.fake_tensors")
+    fake_tensors = importlib.import_module("lapidist.calls.fake_tensors")
     operator = getattr(operators, OPERATORS[name])
     schema = {
         each.name: each.default_value if each.has_default_value() else Parameter.empty

@@ -26,11 +26,11 @@ SHAPES = {
     "matmul_all_reduce": (8192, 4096),
 }
 MEASURED = [
-    ("all_gather_matmul", 16, {"collective": 40, "push": 63, "waiting": 55}),
-    ("all_gather_matmul", 64, {"collective": 44, "push": 62, "waiting": 68}),
-    ("all_gather_matmul", 512, {"collective": 94, "push": 93, "waiting": 93}),
-    ("all_gather_matmul", 4096, {"collective": 511, "push": 370, "waiting": 399}),
-    ("all_gather_matmul", 8192, {"collective": 999, "push": 717, "waiting": 763}),
+    ("all_gather_matmul", 16, {"collective": 32, "push": 50, "waiting": 37}),
+    ("all_gather_matmul", 64, {"collective": 38, "push": 52, "waiting": 40}),
+    ("all_gather_matmul", 512, {"collective": 89, "push": 81, "waiting": 75}),
+    ("all_gather_matmul", 4096, {"collective": 503, "push": 360, "waiting": 372}),
+    ("all_gather_matmul", 8192, {"collective": 968, "push": 703, "waiting": 732}),
     ("matmul_reduce_scatter", 64, {"collective": 45, "slots": 78, "one_shot": 59}),
     ("matmul_reduce_scatter", 512, {"collective": 93, "slots": 93, "one_shot": 87}),
     ("matmul_reduce_scatter", 4096, {"collective": 520, "slots": 413, "one_shot": 480}),

@@ -51,7 +51,7 @@ CASES = {
 def by_torch(function: Function, values: dict[str, Array]) -> Array:
     torch, namespace = (
         importlib.import_module("torch"),
-        importlib.import_module("lapidist.torch.fused_epilogues").TORCH,
+        importlib.import_module("lapidist.calls.torch_epilogues").TORCH,
     )
     tensors = {name: torch.tensor(value) for name, value in values.items()}
     found: Array = interpreter.evaluate(function, tensors["x"], tensors, namespace)[0].numpy()

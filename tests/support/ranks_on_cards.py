@@ -22,6 +22,7 @@ from parallel_ranks import (
     part,
     whole_numbers,
 )
+from rank_functions import functions_in_graphs, functions_of_ranks
 from torch_processes import in_processes
 
 ours = importlib.import_module("lapidist.distributed")
@@ -109,6 +110,8 @@ def shards_in_parts() -> None:
 
 def on_cards(device: str) -> None:
     everything(device)
+    functions_of_ranks(device)
+    functions_in_graphs(device)
     chunks_of_k(device)
     compiled_graphs(device)
     graphs()

@@ -16,6 +16,7 @@ _HOME = {
     "matmul_reduce_scatter": "parallel_products",
     "plan": "exchange_plans",
     "row_parallel_linear": "parallel_linear",
+    "synchronize": "peer_memory",
 }
 __all__ = sorted(_HOME)
 

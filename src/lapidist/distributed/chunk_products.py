@@ -14,11 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist import api
+from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed.collectives import sum_by_tree
 from lapidist.distributed.product_options import Options
-from lapidist.dtypes import accumulators_of
 from lapidist.errors import ArgumentError, ShapeError
-from lapidist.frameworks.new_arrays import torch_dtype
 
 ROOM = 1 << 28  # bytes of chunks' sums that are there at once
 
@@ -54,10 +53,6 @@ def require_no_factors(chunks: int | None, *factors: Any) -> None:
         )
 
 
-def dtype_of_sums(rows: Any) -> Any:
-    return torch_dtype(accumulators_of(str(rows.dtype).removeprefix("torch."))[0])
-
-
 def of_chunks(matrix: Any, dim: int, chunks: int) -> Any:
     """(chunks, ...): a view of the matrix, cut along `dim`."""
     return matrix.unflatten(dim, (chunks, -1)).movedim(dim, 0)
@@ -87,7 +82,7 @@ def sum_of_chunks(rows: Any, matrix: Any, options: Options, out: Any) -> Any:
     """The sum of the products of a rank's chunks, in the type of sums."""
     chunks = options.chunks or 1
     a, b = of_chunks(rows, 1, chunks), of_chunks(matrix, 1 if options.trans_b else 0, chunks)
-    dtype, (count, columns) = dtype_of_sums(rows), (len(rows), b.shape[1 if options.trans_b else 2])
+    dtype, (count, columns) = type_of_sums(rows, matrix), (len(rows), b.shape[1 if options.trans_b else 2])
     if out is None:
         out = rows.new_empty((count, columns), dtype=dtype)
     step = max(1, ROOM // (chunks * columns * dtype.itemsize or 1)) if rows.is_cuda else max(1, count)

@@ -17,8 +17,7 @@ from lapidist.distributed.chunk_products import chunks_of_rank
 from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Entered, Gathered, Reduced, Scattered, Shared
 from lapidist.distributed.product_options import Options
-from lapidist.distributed.row_products import RowProducts, finished, in_rows, in_shape, require_fit
-from lapidist.errors import ArgumentError
+from lapidist.distributed.row_products import RowProducts, require_fit
 from lapidist.frameworks.new_arrays import torch_dtype
 
 Kind = Literal["gather", "enter", "scatter", "reduce", "share"]
@@ -55,32 +54,31 @@ def as_text(out_dtype: Any, *how: Any) -> str:
     return json.dumps({**dict(zip(how[::2], how[1::2], strict=True)), "out_dtype": dtype})
 
 
-def require_no_more(*factors_and_epilogue: Any) -> None:
-    if any(value is not None for value in factors_and_epilogue):
-        raise ArgumentError(
-            "epilogue, scale_a, scale_b: must be None in what torch.compile compiles; got one. Apply the"
-            " function to the result, which the compiler fuses"
-        )
-
-
 def in_graph(
     kind: Kind,
-    a: Any,
+    rows: Any,
     matrices: Sequence[Any],
     biases: Sequence[Any],
     group: Any,
-    dim: int = 0,
     out_dtype: Any = None,
     **how: Any,
 ) -> list[Any]:
-    """The results of a call, as an operator of the graph. `how`: its further arguments, by name."""
-    rows, leading = in_rows(a, dim, "a")
+    """The products of a call, as an operator of the graph. `how`: its further arguments, by name."""
+    if any(bias is None for bias in biases):  # an operator takes all or none
+        biases = zeros_for_none(biases, matrices, 0 if how["trans_b"] else 1)
     text = as_text(out_dtype, *(part for item in how.items() for part in item))
     operator = torch.ops.lapidist_distributed.product
-    results = operator(kind, rows, list(matrices), list(biases), name_of_group(group), text)
-    if kind in ("gather", "scatter"):  # the first dimension is another rank's, too
-        return [in_shape(result, leading, dim) for result in results]
-    return [result.view(*leading, result.shape[-1]).movedim(0, dim) for result in results]
+    return list(operator(kind, rows, list(matrices), list(biases), name_of_group(group), text))
+
+
+def zeros_for_none(biases: Sequence[Any], matrices: Sequence[Any], dim: int) -> Sequence[Any]:
+    if all(bias is None for bias in biases):
+        return ()
+    dtype = next(bias.dtype for bias in biases if bias is not None)
+    return [
+        matrix.new_zeros(matrix.shape[dim], dtype=dtype) if bias is None else bias
+        for bias, matrix in zip(biases, matrices, strict=True)
+    ]
 
 
 def shared_in_graph(tensor: Any, group: Any) -> Any:
@@ -121,7 +119,7 @@ def product(kind: Kind, rows: Any, matrices: list[Any], biases: list[Any], group
     if kind == "enter":
         return products.multiply(rows)
     total = (scattered if kind == "scatter" else reduced)(rows, None, products, process_group, way)
-    return [finished(total, None, products.result_dtype(rows))]
+    return [total.to(products.result_dtype(rows))]
 
 
 @torch.library.register_fake("lapidist_distributed::product", lib=LIBRARY)  # type: ignore[untyped-decorator]

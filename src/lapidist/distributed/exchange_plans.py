@@ -9,7 +9,7 @@ from typing import Any
 from lapidist.device import chip
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, NVLINK, Exchange, Product, Reach, Times
-from lapidist.dtypes import outputs_of, size_of
+from lapidist.dtypes import name_of, outputs_of, size_of
 from lapidist.errors import ArgumentError
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.family import MATHS
@@ -154,7 +154,7 @@ def plan(
         reach = reach_of(group)
     else:
         reach = Reach(ranks, chip(device), NVLINK if peers else NETWORK, "" if peers else "peers=False")
-    return plan_of(exchange_of(product, rows, n, k, dtype, reach.ranks), reach)
+    return plan_of(exchange_of(product, rows, n, k, name_of(dtype, "dtype"), reach.ranks), reach)
 
 
 def exchange_of(

@@ -14,7 +14,7 @@ from lapidist.distributed.exchange_steps import Way
 Product = Literal["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"]
 CHUNKS = 4
 PARTS = 4  # of a shard, for which kernels wait
-WAITING = 1.1  # how much longer a product takes that waits for rows
+WAITING = 1.06  # how much longer a product takes that waits for rows
 STORING = 1.1  # and one whose tiles go to other cards: 4096 rows by 28672 x 4096 took 1430 us, and 1211 alone
 # A card reaches these shares of its limits in a product of many tiles; a tile is 128 x 256.
 MATH_SHARE, DRAM_SHARE, TILE = 0.95, 0.85, (128, 256)
@@ -182,7 +182,7 @@ class Times:
         push = links.copy_seconds + shard / links.written
         arrived = (exchange.ranks - 1) * push + 2 * links.flag_seconds
         ended = max(self.product(exchange.rows), arrived + self.product(exchange.rows_of_a_rank) / PARTS)
-        return WAITING * ended + links.copy_seconds + 8 * links.flag_seconds
+        return WAITING * ended + links.copy_seconds + 3 * links.flag_seconds
 
     def slots(self) -> float:
         exchange, links = self.exchange, self.links

@@ -53,6 +53,11 @@ def group_of(group: Any) -> Any:
                 f'group: a mesh must have one dimension; got {group.ndim}. Pass mesh["model"], say'
             )
         return group.get_group()
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ArgumentError(
+            f"group: must have this rank as a member; got a group without rank {dist.get_rank()}. Call on its"
+            " members alone"
+        )
     if not isinstance(group, dist.ProcessGroup):
         raise ArgumentError(
             f"group: must be a process group or a mesh of one dimension; got {type(group).__name__}. Leave it"

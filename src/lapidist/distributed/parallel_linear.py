@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.distributed.compiled_products import in_graph, is_compiling, shared_in_graph
+from lapidist.distributed.compiled_products import is_compiling, shared_in_graph
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of
 from lapidist.distributed.parallel_products import (
@@ -12,10 +12,12 @@ from lapidist.distributed.parallel_products import (
     matmul_all_reduce,
     matmul_reduce_scatter,
     one_each,
+    products_of_rows,
 )
-from lapidist.distributed.product_gradients import Entered, Shared
+from lapidist.distributed.product_gradients import Shared
 from lapidist.distributed.product_options import Options
-from lapidist.distributed.row_products import RowProducts, in_rows, in_shape, require_fit
+from lapidist.distributed.rank_epilogues import followed, in_order
+from lapidist.distributed.row_products import RowProducts, require_bias, require_rows, result_dtype
 from lapidist.distributed.unequal_parts import place_in
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ShapeError
@@ -28,6 +30,7 @@ def column_parallel_linear(
     group: Any = None,
     *,
     sequence_dim: int | None = None,
+    epilogue: Any = None,
     precision: Precision = IEEE,
     invariant: bool | None = None,
     way: Way | None = None,
@@ -44,6 +47,8 @@ def column_parallel_linear(
         The ranks; all by default.
     sequence_dim : int, optional
         The dimension along which input is split: its parts are gathered under the product.
+    epilogue : optional
+        As in `lapidist.gemm`, of the sums with the bias; with several weights, a list of one for each.
     precision, invariant
         As in `lapidist.gemm`.
     way : str, optional
@@ -53,24 +58,19 @@ def column_parallel_linear(
     -------
     tensor, or a list of them if weight is a list
     """
-    how: dict[str, Any] = {"precision": precision, "invariant": invariant}
     if sequence_dim is not None:
+        how: dict[str, Any] = {"precision": precision, "invariant": invariant, "way": way}
         return all_gather_matmul(
-            input, weight, group, dim=sequence_dim, trans_b=True, bias=bias, **how, way=way
+            input, weight, group, dim=sequence_dim, trans_b=True, bias=bias, epilogue=epilogue, **how
         )
     several = isinstance(weight, list | tuple)
     matrices = list(weight) if several else [weight]
-    given = one_each("bias", bias, len(matrices), several)
-    if is_compiling():
-        shaped = in_graph("enter", input, matrices, given, group, trans_b=True, **how, way=way)
-        return shaped if several else shaped[0]
-    group, biases = group_of(group), given or [None] * len(matrices)
-    rows, leading = in_rows(input, 0, "input")
+    biases = one_each("bias", bias, len(matrices), several)
+    epilogues = one_each("epilogue", epilogue, len(matrices), several)
     options = Options(True, None, precision, invariant)
-    require_fit(rows, RowProducts(matrices, options))
-    results = Entered.apply(rows, group, options, way, *matrices, *biases)
-    shaped = [in_shape(result, leading, 0) for result in results]
-    return shaped if several else shaped[0]
+    products = RowProducts(matrices, options, (), biases, epilogues)
+    results = products_of_rows("enter", input, products, group, way)
+    return results if several else results[0]
 
 
 def row_parallel_linear(
@@ -80,6 +80,7 @@ def row_parallel_linear(
     group: Any = None,
     *,
     sequence_dim: int | None = None,
+    epilogue: Any = None,
     precision: Precision = IEEE,
     invariant: bool | None = None,
     chunks: int | None = None,
@@ -97,6 +98,9 @@ def row_parallel_linear(
         The ranks; all by default.
     sequence_dim : int, optional
         The dimension along which each rank keeps a part of the sum. All ranks get all of it by default.
+    epilogue : optional
+        As in `lapidist.gemm`, of the sum with the bias. With `sequence_dim` it is a function of this rank's
+        part, and so are gradients of its operands.
     precision, invariant
         As in `lapidist.gemm`.
     chunks : int, optional
@@ -115,16 +119,22 @@ def row_parallel_linear(
         "chunks": chunks,
         "way": way,
     }
+    dim = 0 if sequence_dim is None else sequence_dim
+    require_rows(input, dim, "input", "sequence_dim")
+    dim, epilogue = dim % input.ndim, in_order(epilogue, dim, input.shape[:-1])
+    require_bias(bias, len(weight), result_dtype(input, None))
     if sequence_dim is None:
         total = matmul_all_reduce(input, weight, group, **how)
-        return total if bias is None else total + bias
-    extent, (_, ranks) = input.shape[sequence_dim], place_in(group)
-    if extent % ranks:
-        raise ShapeError(
-            f"input: its extent along sequence_dim must divide by the number of ranks, {ranks}, as layers"
-            f" take equal parts; got {extent}. Pad it, or use matmul_reduce_scatter"
-        )
-    total = matmul_reduce_scatter(input, weight, group, dim=sequence_dim, **how)
-    if bias is None:
-        return total
-    return total + (shared_in_graph(bias, group) if is_compiling() else Shared.apply(bias, group_of(group)))
+    else:
+        extent, (_, ranks) = input.shape[sequence_dim], place_in(group)
+        if extent % ranks:
+            raise ShapeError(
+                f"input: its extent along sequence_dim must divide by the number of ranks, {ranks}, as layers"
+                f" take equal parts; got {extent}. Pad it, or use matmul_reduce_scatter"
+            )
+        total = matmul_reduce_scatter(input, weight, group, dim=sequence_dim, **how)
+        if bias is not None:
+            bias = shared_in_graph(bias, group) if is_compiling() else Shared.apply(bias, group_of(group))
+    if bias is not None:
+        total = total + bias
+    return followed(total, epilogue, dim, total.dtype)

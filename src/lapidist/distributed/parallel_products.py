@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
+from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.chunk_products import chunks_of_rank, require_no_factors
-from lapidist.distributed.compiled_products import in_graph, is_compiling, require_no_more
+from lapidist.distributed.compiled_products import FUNCTIONS, in_graph, is_compiling
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of, members_of
-from lapidist.distributed.product_gradients import Gathered, Reduced, Scattered, recorded, require_plain
-from lapidist.distributed.product_options import Options
-from lapidist.distributed.row_products import RowProducts, finished, in_rows, in_shape, require_fit
-from lapidist.distributed.unequal_parts import equal_parts, equal_shard, first_of
+from lapidist.distributed.product_gradients import Reduced, recorded, require_no_scales
+from lapidist.distributed.product_options import Options, type_named
+from lapidist.distributed.rank_epilogues import followed, in_order, shaped, tensors_of
+from lapidist.distributed.row_products import (
+    RowProducts,
+    in_rows,
+    in_shape,
+    require_bias,
+    require_fit,
+    result_dtype,
+)
+from lapidist.distributed.unequal_parts import equal_parts, equal_shard
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
 
@@ -68,25 +78,10 @@ def all_gather_matmul(
         one_each(name, value, len(matrices), several)
         for name, value in (("bias", bias), ("scale_b", scale_b), ("epilogue", epilogue))
     )
-    if is_compiling():
-        require_no_more(scale_a, scale_b, epilogue)
-        how: dict[str, Any] = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "way": way}
-        shaped = in_graph("gather", a_shard, matrices, biases, group, dim, out_dtype, **how)
-        shaped = [first_of(result, dim, extent) for result in shaped]
-        return shaped if several else shaped[0]
-    group = group_of(group)
-    rows, leading = in_rows(a_shard, dim, "a_shard")
-    options = Options(trans_b, out_dtype, precision, invariant)
+    options = Options(trans_b, type_named(out_dtype), precision, invariant)
     products = RowProducts(matrices, options, scales, biases, epilogues)
-    require_fit(rows, products)
-    if recorded(rows, *matrices, *biases):
-        require_plain(scale_a, scale_b, epilogue)
-        padded = biases or [None] * len(matrices)
-        results = Gathered.apply(rows, group, options, way, *matrices, *padded)
-    else:
-        results = gathered(rows, scale_a, products, group, way)
-    shaped = [first_of(in_shape(result, leading, dim), dim, extent) for result in results]
-    return shaped if several else shaped[0]
+    results = products_of_rows("gather", a_shard, products, group, way, dim, extent, scale_a)
+    return results if several else results[0]
 
 
 def matmul_reduce_scatter(
@@ -131,29 +126,9 @@ def matmul_reduce_scatter(
     """
     require_no_factors(chunks, scale_a, scale_b)
     a, scale_a, length = equal_parts(a, scale_a, dim, group)
-    if is_compiling():
-        require_no_more(scale_a, scale_b, epilogue)
-        how = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "chunks": chunks}
-        return first_of(
-            in_graph("scatter", a, [b], (), group, dim, out_dtype, **how, way=way)[0], dim, length
-        )
-    group = group_of(group)
-    rows, leading = in_rows(a, dim, "a")
-    members = members_of(group)
-    parts = chunks_of_rank(chunks, members.ranks, rows.shape[1], invariant)
-    options = Options(trans_b, out_dtype, precision, invariant, parts)
-    products = RowProducts([b], options, present(scale_b))
-    require_fit(rows, products)
-    dtype = products.result_dtype(rows)
-    if recorded(rows, b):
-        require_plain(scale_a, scale_b, epilogue)
-        total = finished(Scattered.apply(rows, group, options, way, b), None, dtype)
-    else:
-        total = scattered(rows, scale_a, products, group, way)
-        if length is not None:
-            total = total[: length * (len(rows) // leading[0])]
-        total = finished(total, epilogue, dtype)
-    return first_of(in_shape(total, leading, dim), dim, length)
+    options = Options(trans_b, type_named(out_dtype), precision, invariant, chunks)
+    factors = scale_a, scale_b
+    return sum_of_products("scatter", a, b, factors, epilogue, group, options, way, dim, length)
 
 
 def matmul_all_reduce(
@@ -193,25 +168,9 @@ def matmul_all_reduce(
     -------
     tensor
     """
-    if is_compiling():
-        require_no_more(scale_a, scale_b, epilogue)
-        how = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "chunks": chunks}
-        return in_graph("reduce", a, [b], (), group, 0, out_dtype, **how, way=way)[0]
-    group = group_of(group)
-    rows, leading = in_rows(a, 0, "a")
-    members = members_of(group)
     require_no_factors(chunks, scale_a, scale_b)
-    parts = chunks_of_rank(chunks, members.ranks, rows.shape[1], invariant)
-    options = Options(trans_b, out_dtype, precision, invariant, parts)
-    products = RowProducts([b], options, present(scale_b))
-    require_fit(rows, products)
-    dtype = products.result_dtype(rows)
-    if recorded(rows, b):
-        require_plain(scale_a, scale_b, epilogue)
-        total = finished(Reduced.apply(rows, group, options, way, b), None, dtype)
-    else:
-        total = finished(reduced(rows, scale_a, products, group, way), epilogue, dtype)
-    return in_shape(total, leading, 0)
+    options = Options(trans_b, type_named(out_dtype), precision, invariant, chunks)
+    return sum_of_products("reduce", a, b, (scale_a, scale_b), epilogue, group, options, way)
 
 
 def matmul_in_chunks(
@@ -248,17 +207,105 @@ def matmul_in_chunks(
     torch.Size([2, 3])
     """
     rows, leading = in_rows(a, 0, "a")
+    bound = in_order(epilogue, 0, leading)
     parts = chunks_of_rank(chunks, 1, rows.shape[1], None)
-    options = Options(trans_b, out_dtype, precision, None, parts, device=device)
+    options = Options(trans_b, type_named(out_dtype), precision, None, parts, device=device)
     products = RowProducts([b], options)
     require_fit(rows, products)
-    dtype = products.result_dtype(rows)
-    if recorded(rows, b):
-        require_plain(epilogue)
-        total = finished(Reduced.apply(rows, None, options, None, b), None, dtype)
+    is_recorded = recorded(rows, b)
+    total = Reduced.apply(rows, None, options, None, b) if is_recorded else products.multiply(rows)[0]
+    return followed(in_shape(total, leading, 0), bound, 0, products.result_dtype(rows))
+
+
+def products_of_rows(
+    kind: Literal["gather", "enter"],
+    a: Any,
+    products: RowProducts,
+    group: Any,
+    way: Way | None,
+    dim: int = 0,
+    extent: int | None = None,
+    scale_a: Any = None,
+) -> list[Any]:
+    """Products of all ranks' rows, or of rows that all ranks have, and functions of them."""
+    rows, leading = in_rows(a, dim, "a_shard" if kind == "gather" else "input")
+    dim, dtype, matrices, biases = (
+        dim % a.ndim,
+        products.result_dtype(rows),
+        products.matrices,
+        products.biases,
+    )
+    bounds = [in_order(epilogue, dim, leading) for epilogue in products.epilogues]
+    for index, bias in enumerate(biases):
+        require_bias(bias, products.columns(index), dtype)
+    is_recorded = recorded(rows, *matrices, *biases, *tensors_of(bounds))
+    if is_recorded or is_compiling():
+        require_no_scales(scale_a, *products.scales)
+    products = RowProducts(matrices, products.options, products.scales, biases, bounds)
+    # rows that fill up a shard are in no result
+    later = is_recorded or is_compiling() or (extent is not None and products.barred() != "")
+    later = later and any(bound is not None for bound in bounds)
+    if later:
+        products = products.of_sums(rows)
+    if is_compiling():
+        results = in_graph(kind, rows, matrices, products.biases, group, **named(products.options), way=way)
     else:
-        total = finished(products.multiply(rows)[0], epilogue, dtype)
-    return in_shape(total, leading, 0)
+        group = group_of(group)
+        require_fit(rows, products)
+        if is_recorded:
+            padded = products.biases or [None] * len(matrices)
+            results = FUNCTIONS[kind].apply(rows, group, products.options, way, *matrices, *padded)
+        else:
+            results = (
+                gathered(rows, scale_a, products, group, way) if kind == "gather" else products.multiply(rows)
+            )
+    of_each = list(zip(results, bounds or [None] * len(matrices), strict=True))
+    if later:
+        return [
+            followed(shaped(sums, None, leading, dim, extent), bound, dim, dtype) for sums, bound in of_each
+        ]
+    return [shaped(result, bound, leading, dim, extent) for result, bound in of_each]
+
+
+def sum_of_products(
+    kind: Literal["scatter", "reduce"],
+    a: Any,
+    b: Any,
+    factors: tuple[Any, Any],
+    epilogue: Any,
+    group: Any,
+    options: Options,
+    way: Way | None,
+    dim: int = 0,
+    length: int | None = None,
+) -> Any:
+    """The sum over ranks, and the function of it. `options`: with the chunks of all ranks' k."""
+    rows, leading = in_rows(a, dim, "a")
+    dim, dtype, chunks = dim % a.ndim, result_dtype(rows, options.out_dtype), options.chunks
+    bound, (scale_a, scale_b) = in_order(epilogue, dim, leading), factors
+    if is_compiling():
+        require_no_scales(*factors)
+        if chunks is not None and bound is not None:  # the function gets what is not rounded yet
+            options = replace(options, out_dtype=type_of_sums(rows, b))
+        total = in_graph(kind, rows, [b], (), group, **named(options), way=way)[0]
+    else:
+        group = group_of(group)
+        parts = chunks_of_rank(chunks, members_of(group).ranks, rows.shape[1], options.invariant)
+        options = replace(options, chunks=parts)
+        products = RowProducts([b], options, present(scale_b))
+        require_fit(rows, products)
+        if recorded(rows, b):
+            require_no_scales(*factors)
+            total = FUNCTIONS[kind].apply(rows, group, options, way, b)
+        else:
+            total = (scattered if kind == "scatter" else reduced)(rows, scale_a, products, group, way)
+    return followed(shaped(total, None, leading, dim, length), bound, dim, dtype)
+
+
+def named(options: Options) -> dict[str, Any]:
+    """What operators of graphs are told."""
+    names = "trans_b", "out_dtype", "precision", "invariant", "chunks"
+    return {name: getattr(options, name) for name in names}
 
 
 def present(value: Any) -> Sequence[Any]:
@@ -269,6 +316,6 @@ def one_each(name: str, value: Any, count: int, several: bool) -> Sequence[Any]:
     """A value for each b; none at all for None."""
     if value is None or not several:
         return present(value)
-    if not isinstance(value, list | tuple) or len(value) != count:
+    if type(value) not in (list, tuple) or len(value) != count:  # an epilogue is a tuple, too
         raise ArgumentError(f"{name}: must be a list of {count}, one for each b; got {value!r}. Pass a list")
     return list(value)

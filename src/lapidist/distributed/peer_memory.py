@@ -17,7 +17,7 @@ import torch
 from lapidist.backends.gpu.driver import check, load_driver
 from lapidist.distributed.exchange_steps import Stream, Way
 from lapidist.distributed.exchange_times import PARTS
-from lapidist.distributed.group_facts import limit_of, members_of, values_of_ranks
+from lapidist.distributed.group_facts import group_of, limit_of, members_of, values_of_ranks
 from lapidist.distributed.late_ranks import LateRanks
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags, way_of
@@ -157,8 +157,7 @@ class CardMemory:
 
     @contextmanager
     def call(self, way: Way, waits: Sequence[tuple[int, int]]) -> Iterator[None]:
-        self._require_none_missed()
-        self.late.require_none()
+        self.require_none_late()
         current = torch.cuda.current_stream(self._device)
         copies = way in ("push", "waiting")
         self._operations.clear()  # of a call that failed
@@ -173,18 +172,18 @@ class CardMemory:
             self.late.add(way, end, waits)
             self.late.start()
 
-    def _require_none_missed(self) -> None:
-        """Raise if a kernel's wait reached its limit."""
-        if self.late.failure is not None or not self._reports.any():
-            return
-        missed, unmet = self._reports.tolist()
-        if any(missed):
-            self.late.fail(
-                "waiting", [first + (flag - 1) // PARTS for first, flag in enumerate(missed) if flag]
-            )
-        else:
-            way = way_of(max(unmet) - 1, self.ranks)
-            self.late.fail(way, [rank for rank, flag in enumerate(unmet) if flag])
+    def require_none_late(self) -> None:
+        """Raise if a stream's or a kernel's wait reached its limit."""
+        if self.late.failure is None and self._reports.any():
+            missed, unmet = self._reports.tolist()
+            if any(missed):
+                self.late.fail(
+                    "waiting", [first + (flag - 1) // PARTS for first, flag in enumerate(missed) if flag]
+                )
+            else:
+                way = way_of(max(unmet) - 1, self.ranks)
+                self.late.fail(way, [rank for rank, flag in enumerate(unmet) if flag])
+        self.late.require_none()
 
     def _ignore_captures(self) -> None:
         """Otherwise a look at an event in this thread would invalidate what another one captures."""
@@ -204,6 +203,23 @@ class CardMemory:
         """Set this rank's flags in others' place. Streams that wait take no SM, so the copy runs."""
         with torch.cuda.device(self._device), torch.cuda.stream(self._rescue):
             self._flags.tensor.copy_(self._set, non_blocking=True)
+
+
+def synchronize(group: Any = None) -> None:
+    """Wait for this process's card, and raise if another rank did not come meanwhile.
+
+    Without it the next call over the group raises that: call it behind the last one.
+
+    Parameters
+    ----------
+    group : torch.distributed.ProcessGroup or DeviceMesh of one dimension, optional
+        The ranks; all by default.
+    """
+    peers = members_of(group_of(group)).peer_memory
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    if peers is not None:
+        peers.memory.require_none_late()
 
 
 def peers_of(group: Any, device: Any) -> PeerProducts:

@@ -33,12 +33,13 @@ def recorded(*tensors: Any) -> bool:
     return any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
-def require_plain(*factors_and_epilogue: Any) -> None:
-    """Refuse what has no gradient."""
-    if any(value is not None for value in factors_and_epilogue):
+def require_no_scales(*factors: Any) -> None:
+    """Refuse what has no gradient, and no place in a compiler's graph."""
+    if any(value is not None for value in factors):
         raise ArgumentError(
-            "epilogue, scale_a, scale_b: must be None where gradients are recorded; got one. Call it under"
-            " torch.no_grad, or apply the function to the result"
+            "scale_a, scale_b: must be None where gradients are recorded or torch.compile compiles; got one."
+            " Call it under torch.no_grad without a compiler, or take layers of"
+            " lapidist.torch.swap(model, mesh=..., dtype=torch.float8_e4m3fn), which have gradients"
         )
 
 
@@ -51,9 +52,18 @@ def back(options: Options) -> Options:
     )
 
 
-def of_result(g: Any, rows: Any, options: Options) -> Any:
-    """The gradient of sums of chunks is that of the result, to which they were rounded."""
-    return (g if options.chunks is None else g.to(rows.dtype)).contiguous()
+def of_result(g: Any, rows: Any) -> Any:
+    """The result's gradient in the type of the operands, which it is multiplied with."""
+    return g.to(rows.dtype).contiguous()
+
+
+def factors_of_gradients(ctx: Any) -> list[Any]:
+    """What a forward pass kept. Gradients are products with conjugates of complex numbers."""
+    kept = ctx.saved_tensors
+    return [
+        tensor.conj().resolve_conj() if tensor is not None and tensor.is_complex() else tensor
+        for tensor in kept
+    ]
 
 
 def of_matrix(rows: Any, g: Any, matrix: Any, options: Options) -> Any:
@@ -86,17 +96,17 @@ class Gathered(torch.autograd.Function):  # type: ignore[misc]
         matrices, biases = halves(matrices_and_biases)
         ctx.save_for_backward(rows, *matrices, *biases)
         ctx.call = group, options, way
-        products = RowProducts(matrices, options, biases=biases if biases[0] is not None else ())
+        products = RowProducts(matrices, options, biases=some(biases))
         return tuple(gathered(rows, None, products, group, way))
 
     @staticmethod
     @once
     def backward(ctx: Any, *gs: Any) -> Any:
-        rows, *saved = ctx.saved_tensors
+        rows, *saved = factors_of_gradients(ctx)
         matrices, biases = halves(saved)
         group, options, way = ctx.call
         of_rows = None
-        gs = tuple(g.contiguous() for g in gs)
+        of_sums, gs = gs, tuple(of_result(g, rows) for g in gs)
         if ctx.needs_input_grad[0]:
             g, matrix = sum_of_products(gs, matrices, options)
             products = RowProducts([matrix], back(options))
@@ -107,7 +117,7 @@ class Gathered(torch.autograd.Function):  # type: ignore[misc]
             of_matrices = [
                 of_matrix(everything, g, matrix, options) for g, matrix in zip(gs, matrices, strict=True)
             ]
-        return of_rows, None, None, None, *of_matrices, *of_biases(gs, biases)
+        return of_rows, None, None, None, *of_matrices, *of_biases(of_sums, biases)
 
 
 class Entered(torch.autograd.Function):  # type: ignore[misc]
@@ -120,22 +130,22 @@ class Entered(torch.autograd.Function):  # type: ignore[misc]
         matrices, biases = halves(matrices_and_biases)
         ctx.save_for_backward(rows, *matrices, *biases)
         ctx.call = group, options, way
-        products = RowProducts(matrices, options, biases=biases if biases[0] is not None else ())
+        products = RowProducts(matrices, options, biases=some(biases))
         return tuple(products.multiply(rows))
 
     @staticmethod
     @once
     def backward(ctx: Any, *gs: Any) -> Any:
-        rows, *saved = ctx.saved_tensors
+        rows, *saved = factors_of_gradients(ctx)
         matrices, biases = halves(saved)
         group, options, way = ctx.call
         of_rows = None
-        gs = tuple(g.contiguous() for g in gs)
+        of_sums, gs = gs, tuple(of_result(g, rows) for g in gs)
         if ctx.needs_input_grad[0]:
             g, matrix = sum_of_products(gs, matrices, options)
             of_rows = reduced(g, None, RowProducts([matrix], back(options)), group, way).to(rows.dtype)
         of_matrices = [of_matrix(rows, g, matrix, options) for g, matrix in zip(gs, matrices, strict=True)]
-        return of_rows, None, None, None, *of_matrices, *of_biases(gs, biases)
+        return of_rows, None, None, None, *of_matrices, *of_biases(of_sums, biases)
 
 
 class Scattered(torch.autograd.Function):  # type: ignore[misc]
@@ -150,10 +160,10 @@ class Scattered(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     @once
     def backward(ctx: Any, g: Any) -> Any:
-        rows, matrix = ctx.saved_tensors
+        rows, matrix = factors_of_gradients(ctx)
         group, options, way = ctx.call
         of_rows = of_b = None
-        g = of_result(g, rows, options)
+        g = of_result(g, rows)
         if ctx.needs_input_grad[0]:
             products = RowProducts([matrix], back(options))
             (of_rows,) = gathered(g, None, products, group, REVERSED.get(way, way))
@@ -178,9 +188,9 @@ class Reduced(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     @once
     def backward(ctx: Any, g: Any) -> Any:
-        rows, matrix = ctx.saved_tensors
+        rows, matrix = factors_of_gradients(ctx)
         options = ctx.options
-        g = of_result(g, rows, options)
+        g = of_result(g, rows)
         of_rows = None
         if ctx.needs_input_grad[0]:
             of_rows = RowProducts([matrix], back(options)).multiply(g)[0].to(rows.dtype)
@@ -203,13 +213,18 @@ class Shared(torch.autograd.Function):  # type: ignore[misc]
 
 
 # the way of the gradient's exchange, where a caller chose one
-REVERSED = {"push": "slots", "waiting": "slots", "slots": "push", "one_shot": "push"}
+REVERSED = {"push": "slots", "waiting": "slots", "slots": "push", "tiles": "push", "one_shot": "push"}
 
 
 def halves(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Matrices, and as many biases."""
     middle = len(values) // 2
     return list(values[:middle]), list(values[middle:])
+
+
+def some(biases: Sequence[Any]) -> Sequence[Any]:
+    """None at all, if all are None."""
+    return () if all(bias is None for bias in biases) else biases
 
 
 def of_biases(gs: Sequence[Any], biases: Sequence[Any]) -> list[Any]:

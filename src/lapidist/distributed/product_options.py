@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lapidist.dtypes import IEEE, Precision
+from lapidist.dtypes import IEEE, Precision, name_of
+from lapidist.frameworks.new_arrays import torch_dtype
+
+
+def type_named(out_dtype: Any) -> Any:
+    """torch's type, of which callers may write the name."""
+    if not isinstance(out_dtype, str):
+        return out_dtype
+    return torch_dtype(name_of(out_dtype, "out_dtype"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,8 +13,9 @@ from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_invariant, types_named
+from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed import met_sums
-from lapidist.distributed.chunk_products import columns_in_chunks, dtype_of_sums, sum_of_chunks
+from lapidist.distributed.chunk_products import columns_in_chunks, sum_of_chunks
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_options import Options
@@ -49,14 +50,11 @@ class RowProducts:
     def dtype(self, rows: Any) -> Any:
         """The results' type; that of sums, where a tree adds them."""
         if self.options.sums_chunks:
-            return dtype_of_sums(rows)
+            return type_of_sums(rows, self.matrices[0])
         return self.result_dtype(rows)
 
     def result_dtype(self, rows: Any) -> Any:
-        if self.options.out_dtype is not None:
-            return self.options.out_dtype
-        name = str(rows.dtype).removeprefix("torch.")
-        return torch_dtype(outputs_of(name, name)[0])
+        return result_dtype(rows, self.options.out_dtype)
 
     def new(self, rows: Any, *shape: int) -> list[Any]:
         """Results of these leading extents, to be written."""
@@ -138,6 +136,12 @@ class RowProducts:
         """Whether a product may add another rank's term, with the bits of a sum of two rounded terms."""
         name = str(self.dtype(rows)).removeprefix("torch.")
         return self.options.chunks is None and name in CASTS and not self.biases
+
+    def of_sums(self, rows: Any) -> RowProducts:
+        """The same in the type of sums, for functions that come later."""
+        dtype = type_of_sums(rows, self.matrices[0])
+        biases = [None if bias is None else bias.to(dtype) for bias in self.biases]
+        return RowProducts(self.matrices, replace(self.options, out_dtype=dtype), self.scales, biases)
 
     @property
     def stores_sums(self) -> bool:
@@ -257,24 +261,44 @@ def sum_of_two(dtype: str) -> Any:
     return lapidist_epilogue(sum_of_terms)
 
 
-def finished(total: Any, epilogue: Any, dtype: Any) -> Any:
-    """An epilogue of sums: a product of nothing, to which they are added. `dtype`: the result's."""
-    if epilogue is not None:
-        rows, columns = total.shape
-        nothing = total.new_empty((rows, 0)), total.new_empty((0, columns))
-        total = api.gemm(*nothing, total, beta=1.0, epilogue=epilogue)
-    return total if total.dtype == dtype else total.to(dtype)
+def result_dtype(rows: Any, out_dtype: Any) -> Any:
+    """That of a product of these rows."""
+    if out_dtype is not None:
+        return out_dtype
+    name = str(rows.dtype).removeprefix("torch.")
+    return torch_dtype(outputs_of(name, name)[0])
 
 
 def in_rows(a: Any, dim: int, name: str) -> tuple[Any, tuple[int, ...]]:
     """A tensor as a contiguous matrix whose rows run over `dim` first, and what extents they run over."""
+    require_rows(a, dim, name)
+    moved = a.movedim(dim, 0)
+    return moved.flatten(0, -2).contiguous(), tuple(moved.shape[:-1])
+
+
+def require_rows(a: Any, dim: int, name: str, of_dim: str = "dim") -> None:
+    """Refuse what has no rows along `dim`."""
     require_tensor(name, a)
     if a.ndim < MATRIX:
         raise ShapeError(f"{name}: must have two dimensions or more; got {tuple(a.shape)}. Pass rows of k")
-    if not -a.ndim <= dim < a.ndim or dim in (-1, a.ndim - 1):
-        raise ArgumentError(f"dim: must be a dimension before the last one; got {dim}. Write 0, say")
-    moved = a.movedim(dim, 0)
-    return moved.reshape(-1, a.shape[-1]).contiguous(), tuple(moved.shape[:-1])
+    if not isinstance(dim, int) or not -a.ndim <= dim < a.ndim or dim in (-1, a.ndim - 1):
+        raise ArgumentError(f"{of_dim}: must be a dimension before the last one; got {dim!r}. Write 0, say")
+
+
+def require_bias(bias: Any, columns: int, dtype: Any) -> None:
+    """Refuse what cannot be added to each row of a result of this type."""
+    if bias is None:
+        return
+    require_tensor("bias", bias)
+    if tuple(bias.shape) != (columns,):
+        raise ShapeError(
+            f"bias: must have a value for each column of the result, shape ({columns},); got"
+            f" {tuple(bias.shape)}. Reshape it, or add it to the result"
+        )
+    if bias.dtype != dtype:
+        raise DTypeError(
+            f"bias: must be of the result's type, {dtype}; got {bias.dtype}. Convert it with .to"
+        )
 
 
 def in_shape(rows: Any, leading: tuple[int, ...], dim: int) -> Any:
@@ -296,6 +320,11 @@ def require_tensor(name: str, value: Any) -> None:
     if not isinstance(value, torch.Tensor):
         raise DTypeError(
             f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
+        )
+    if hasattr(value, "placements"):
+        raise ArgumentError(
+            f"{name}: must be this rank's own tensor; got a DTensor of {value.placements}. Pass"
+            " .to_local(), or take lapidist.torch.ColumnParallel and RowParallel"
         )
 
 

@@ -1,7 +1,7 @@
 """The evaluation of a traced function, step by step, in any library of arrays.
 
 A library is a Namespace: NumPy in numeric.py, its bounds of errors in error_bound.py, torch in
-torch/fused_epilogues.py, JAX in jax/epilogue_functions.py. Each says only what differs from the array API."""
+calls/torch_epilogues.py, JAX in jax/epilogue_functions.py. Each says only what differs from the array API."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.fake_tensors import in_rows
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.torch import operators
-from lapidist.torch.fake_tensors import in_rows
 from lapidist.torch.gradients import by_groups, factors_of_a, factors_of_b, gradient_of_input
 from lapidist.torch.invariant_precision import summed_freely
 from lapidist.torch.token_tree import TokenTree

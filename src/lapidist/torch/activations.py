@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from lapidist import api
+from lapidist.calls import fake_tensors
+from lapidist.calls.fake_tensors import in_rows
 from lapidist.calls.linear_shapes import require_features
 from lapidist.epilogues.layer_activations import require_activation
 from lapidist.epilogues.ready_made import READY
 from lapidist.errors import DTypeError, LapidistError, ShapeError
-from lapidist.torch import fake_tensors, mlp, operators
+from lapidist.torch import mlp, operators
 from lapidist.torch.dispatch_state import is_direct, is_recorded
-from lapidist.torch.fake_tensors import in_rows
 
 # torch's functions, by the names of ready-made epilogues
 ACTIVATIONS = {

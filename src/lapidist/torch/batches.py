@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lapidist.torch.fake_tensors import without
+from lapidist.calls.fake_tensors import without
 
 Dims = tuple[int | None, ...]
 Batched = tuple[Any, int]  # a result, and its mapped dimension

@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from lapidist.calls.fake_tensors import in_rows
 from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.torch import operators
-from lapidist.torch.fake_tensors import in_rows
 from lapidist.torch.gradients import gradient_of_b, gradient_of_input
 from lapidist.torch.invariant_precision import with_invariance
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
+from lapidist.calls import fake_tensors
 from lapidist.calls import grouped as grouped_calls
 from lapidist.calls.factor_operands import require_number
+from lapidist.calls.fake_tensors import outline
 from lapidist.calls.operation import is_array
 from lapidist.epilogues.ready_made import READY
 from lapidist.errors import ArgumentError, DTypeError
@@ -17,9 +19,7 @@ from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.quantised import product as products
 from lapidist.quantised.activations import OF_16_BITS, activations_of
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, of_layout
-from lapidist.torch import fake_tensors
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.fake_tensors import outline
 from lapidist.torch.operators import Operator
 
 WEIGHT = "Tensor codes, Tensor scales, Tensor? zeros, int[] layout"

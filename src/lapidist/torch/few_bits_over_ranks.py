@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.fake_tensors import outline
 from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.compiled_products import Kind
 from lapidist.distributed.group_facts import members_of
@@ -16,7 +17,6 @@ from lapidist.distributed.row_products import RowProducts
 from lapidist.quantised import product as products
 from lapidist.quantised.activations import OF_16_BITS
 from lapidist.quantised.packed_weight import of_layout
-from lapidist.torch.fake_tensors import outline
 from lapidist.torch.few_bits import WEIGHT
 from lapidist.torch.operators import Operator
 

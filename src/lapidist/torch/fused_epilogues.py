@@ -3,24 +3,16 @@ transforms and compilers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import torch
-
 from lapidist import api
-from lapidist.calls.epilogue_operands import fits_batch
+from lapidist.calls import fake_tensors
 from lapidist.calls.operation import epilogue_checked
-from lapidist.dtypes import accumulators_of, number_type
-from lapidist.epilogues import passes
-from lapidist.epilogues.interpreter import Namespace, evaluate, stored
-from lapidist.epilogues.philox import LOW, WORD, philox
-from lapidist.epilogues.steps import ROW, SCALAR, TILE, Result
+from lapidist.calls.torch_epilogues import delivered, finished, type_of_sums, with_operands
+from lapidist.epilogues.steps import TILE
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.frameworks.new_arrays import torch_dtype
-from lapidist.torch import fake_tensors, operators
+from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_direct, is_recorded
 
@@ -39,7 +31,7 @@ def matmul(a: Any, b: Any, epilogue: Any, out_dtype: Any, precision: Any) -> Any
         return api.matmul(a, b, out_dtype=out_dtype, precision=precision, epilogue=bound)
     dtype = fake_tensors.of_matmul(a, b, out_dtype, precision, bound).dtype
     row, column = a.ndim == 1, b.ndim == 1
-    bound = with_tiles(bound, partial(fake_tensors.within, row=row, column=column))
+    bound = with_operands(bound, {TILE: partial(fake_tensors.within, row=row, column=column)})
     a, b = (a.unsqueeze(0) if row else a), (b.unsqueeze(1) if column else b)
     sums = operators.matmul(a, b, type_of_sums(a, b), precision)
     return finished(bound, sums, dtype, row, column)
@@ -60,7 +52,7 @@ def gemm(
     assert bound is not None
     a, b, c = in_autocast(a, b, c)
     if row:
-        bound = with_tiles(bound, lambda tile: tile.unsqueeze(0) if tile.ndim == 1 else tile)
+        bound = with_operands(bound, {TILE: fake_tensors.as_rows})
     options = {**how, "precision": precision}
     if not is_separate(bound, a, b, c):
         product = api.gemm(a, b, c, **options, out_dtype=out_dtype, epilogue=bound)
@@ -78,126 +70,3 @@ def linear(input: Any, weight: Any, bias: Any, epilogue: Any, out_dtype: Any, pr
     return gemm(
         fake_tensors.as_rows(input), weight, bias, epilogue, how, out_dtype, precision, input.ndim == 1
     )
-
-
-def with_tiles(bound: BoundEpilogue, change: Callable[[Any], Any]) -> BoundEpilogue:
-    """The epilogue with its Tile operands changed."""
-    tiles = {parameter.name for parameter in bound.function.parameters if parameter.kind == TILE}
-    values = {
-        name: change(value) if name in tiles and isinstance(value, torch.Tensor) else value
-        for name, value in bound.values.items()
-    }
-    return bound._replace(values=values) if tiles else bound
-
-
-def delivered(bound: BoundEpilogue, values: Iterable[Any], row: bool, column: bool) -> Any:
-    """The results without the dimensions that vectors were given: one, or a tuple."""
-    pairs = zip(bound.function.results, values, strict=True)
-    results = tuple(without(value, result, row, column) for result, value in pairs)
-    return results if len(results) > 1 else results[0]
-
-
-def type_of_sums(a: Any, b: Any) -> Any:
-    if a.is_complex() or b.is_complex():
-        return a.dtype if a.is_complex() else b.dtype
-    return torch_dtype(number_type(accumulators_of(str(a.dtype)[6:])[0]).name)
-
-
-# ---- the function by torch ----
-
-
-def gelu(x: Any) -> Any:
-    """gelu with its limits 0 and x at the infinities, where torch's is NaN."""
-    bounded = torch.isinf(x)
-    return torch.where(bounded, TORCH.maximum(x, 0), torch.nn.functional.gelu(torch.where(bounded, 0, x)))
-
-
-class Torch(Namespace):
-    """torch. Integers are of int64: their products wrap around, and have the bits of uint64."""
-
-    def __init__(self) -> None:
-        super().__init__(torch, equal=torch.eq, rint=torch.round, gelu=gelu)
-
-    def constant(self, number: float, like: Any) -> Any:
-        return torch.tensor(number, dtype=like.dtype)
-
-    def operand(self, value: Any, like: Any) -> Any:
-        is_tensor = isinstance(value, torch.Tensor)
-        return value.to(like.dtype) if is_tensor else self.constant(float(value), like)
-
-    def seed(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.to(torch.int64)
-        return torch.tensor(value - 2**64 if value >= 2**63 else value)
-
-    def positions(self, shape: tuple[int, ...], like: Any) -> Any:
-        return torch.arange(math.prod(shape), device=like.device).reshape(shape)
-
-    def first_word(self, seed: Any, position: Any) -> Any:
-        (low, high), key = words_of(position), words_of(seed)
-        zero = torch.zeros_like(position)
-        return philox((low, high, zero, zero), key, lambda word, factor: words_of(word * factor)[::-1])[0]
-
-    def astype(self, values: Any, dtype: Any) -> Any:
-        return values.to(torch_dtype(dtype) if isinstance(dtype, str) else dtype)
-
-    def without_gradient(self, values: Any) -> Any:
-        return values.detach()
-
-    def sum(self, values: Any, axis: int | None) -> Any:
-        return values.flatten().sum(-1) if axis is None else values.sum(axis)
-
-    def max(self, values: Any, axis: int | None, nothing: float) -> Any:
-        values, axis = (values.flatten(), -1) if axis is None else (values, axis)
-        if not values.shape[axis]:
-            return values.new_full(values.sum(axis).shape, nothing)
-        return values.amax(axis)
-
-    def pad(self, values: Any, columns: int) -> Any:
-        return torch.nn.functional.pad(values, (0, columns))
-
-
-def words_of(number: Any) -> tuple[Any, Any]:
-    """The lower and the upper word."""
-    return number & LOW, number >> WORD & LOW
-
-
-TORCH = Torch()
-
-
-# ---- operands and results of the function ----
-
-
-def finished(bound: BoundEpilogue, sums: Any, dtype: Any, row: bool = False, column: bool = False) -> Any:
-    """The results of the function. `row`, `column`: dimensions of the sums that vectors were given."""
-    function = bound.function
-    operands = {
-        parameter.name: aligned(parameter.kind, bound.values[parameter.name], sums)
-        for parameter in function.parameters
-    }
-    pairs = zip(function.results, evaluate(function, sums, operands, TORCH), strict=True)
-    rounded = (
-        stored(values, result.dtype or str(sums.dtype if result.then else dtype)[6:], TORCH)
-        for result, values in pairs
-    )
-    return delivered(bound, rounded, row, column)
-
-
-def aligned(kind: str, value: Any, sums: Any) -> Any:
-    """An operand with the dimensions in which it broadcasts to the sums."""
-    if not isinstance(value, torch.Tensor) or kind == TILE:
-        return value
-    if kind == SCALAR:
-        return value.reshape(())
-    fits = fits_batch(value.shape[:-1], sums.shape[:-2])
-    if kind == ROW:
-        return value.unsqueeze(-2) if fits else value
-    return value.unsqueeze(-1) if fits and value.shape[-1] == sums.shape[-2] else value
-
-
-def without(values: Any, result: Result, row: bool, column: bool) -> Any:
-    """A result without the dimensions that vectors were given."""
-    if result.then not in passes.REDUCTIONS:
-        return fake_tensors.without(values, row=row, column=column)
-    drops = {passes.ROW: row, passes.COLUMN: column}.get(passes.REDUCTIONS[result.then].over)
-    return values.squeeze(-1) if drops else values

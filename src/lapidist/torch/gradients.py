@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.fake_tensors import as_rows
 from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE
 from lapidist.torch import operators
 from lapidist.torch.dispatch_state import is_of_numbers
-from lapidist.torch.fake_tensors import as_rows
 from lapidist.torch.invariant_precision import summed_freely
 
 How = tuple[float, bool, bool, Any]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from lapidist import api
+from lapidist.calls import fake_tensors
 from lapidist.calls import grouped as grouped_calls
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import OPEN_BLOCKS, USUAL_TYPES
@@ -20,7 +21,7 @@ from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
 from lapidist.launch import AS_IT_IS
-from lapidist.torch import fake_tensors, sharding
+from lapidist.torch import sharding
 from lapidist.torch.autocast import WHERE, in_autocast
 from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
 from lapidist.torch.recording import function_of, recorder

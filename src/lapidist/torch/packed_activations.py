@@ -8,17 +8,20 @@ from typing import Any
 import torch
 
 import lapidist.quantised as quantised
+from lapidist.calls import fake_tensors
+from lapidist.calls.fake_tensors import in_rows
 from lapidist.calls.operation import epilogue_checked
+from lapidist.calls.torch_epilogues import finished, with_operands
 from lapidist.epilogues.layer_activations import ENDINGS, require_activation, require_epilogue_alone
 from lapidist.epilogues.ready_made import READY
+from lapidist.epilogues.steps import TILE
 from lapidist.quantised.bound_product import require_bias_alone
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.product import gradient_to_x, require_weight
-from lapidist.torch import fake_tensors, few_bits, fused_epilogues, mlp
+from lapidist.torch import few_bits, fused_epilogues, mlp
 from lapidist.torch.activations import ACTIVATIONS, added, require_residual
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_direct, is_recorded
-from lapidist.torch.fake_tensors import in_rows
 
 
 def linear(
@@ -105,8 +108,8 @@ def with_epilogue(input: Any, weight: PackedWeight, epilogue: Any) -> Any:
         return quantised.matmul(input, weight, epilogue=bound)
     row = input.ndim == 1
     if row:
-        bound = fused_epilogues.with_tiles(bound, lambda tile: tile.unsqueeze(0) if tile.ndim == 1 else tile)
+        bound = with_operands(bound, {TILE: fake_tensors.as_rows})
     sums = few_bits.linear(input.unsqueeze(0) if row else input, weight).float()
     numbers = input.new_empty(()).expand(weight.shape)  # their shape and type alone
     dtype = fake_tensors.of_matmul(input, numbers, epilogue=bound).dtype
-    return fused_epilogues.finished(bound, sums, dtype, row)
+    return finished(bound, sums, dtype, row)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
@@ -135,6 +136,19 @@ def plan_of_model(model: Any, plan: Mapping[str, str] | None) -> Mapping[str, st
     """A plan as the caller wrote it, or the one that models of transformers have."""
     if plan is None:
         plan = getattr(model, "_tp_plan", None) or getattr(model, "tp_plan", None)
+    elif not isinstance(plan, Mapping):
+        raise ArgumentError(
+            f'plan: must give names "columns" or "rows"; got {type(plan).__name__}. Write {{"*.up":'
+            ' "columns", "*.down": "rows"}, say'
+        )
+    else:
+        names = [name for name, _ in model.named_modules()]
+        for pattern in plan:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ArgumentError(
+                    f"plan: must name layers of the model; got {pattern!r}, which none has. Correct it, or"
+                    " leave it out"
+                )
     if not plan:
         raise ArgumentError(
             'plan: must name the layers to split; got none, and the model has no tp_plan. Write {"*.up":'
@@ -159,8 +173,18 @@ def split_layers(
     model: Any, mesh: Any, plan: Mapping[str, str] | None, sequence_dim: int | None, where: Any
 ) -> list[Any]:
     """Split a model's layers over a mesh; the layers."""
+    require_mesh_of_ranks(mesh)
     pairs = list(styled(model, plan_of_model(model, plan), where))
     return split_pairs(pairs, mesh, sequence_dim)
+
+
+def require_mesh_of_ranks(mesh: Any) -> None:
+    if not isinstance(mesh, DeviceMesh) or mesh.ndim != 1:
+        found = f"{mesh.ndim} dimensions" if isinstance(mesh, DeviceMesh) else type(mesh).__name__
+        raise ArgumentError(
+            f"mesh: must be a torch.distributed DeviceMesh of one dimension; got {found}. Write"
+            ' init_device_mesh("cuda", (ranks,)), or mesh["model"], say'
+        )
 
 
 def split_pairs(pairs: list[tuple[Any, str]], mesh: Any, sequence_dim: int | None) -> list[Any]:
@@ -173,6 +197,7 @@ def planned(
     model: Any, mesh: Any, plan: Mapping[str, str] | None, where: Any, packed: Mapping[Any, Any]
 ) -> list[tuple[Any, str]]:
     """The layers that are to be split, whose packed weights are not theirs yet."""
+    require_mesh_of_ranks(mesh)
     pairs = [pair for pair in styled(model, plan_of_model(model, plan), where) if pair[0] in packed]
     for layer, kind in pairs:
         if is_distributed(layer.weight):

@@ -6,6 +6,7 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
+from lapidist.calls import fake_tensors
 from lapidist.calls.keywords import unexpected
 from lapidist.calls.number_rules import no_real_number
 from lapidist.calls.operation import OPEN_BLOCKS
@@ -13,7 +14,7 @@ from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError
 from lapidist.quantised.packed_weight import PackedWeight
-from lapidist.torch import fake_tensors, few_bits, fused_epilogues, operators, packed_activations
+from lapidist.torch import few_bits, fused_epilogues, operators, packed_activations
 from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast

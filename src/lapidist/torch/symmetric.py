@@ -7,18 +7,20 @@ from typing import Any, NoReturn
 import torch
 
 from lapidist import api
+from lapidist.calls import fake_tensors
 from lapidist.calls import symmetric as symmetric_calls
+from lapidist.calls.fake_tensors import bound_of, outlines
 from lapidist.calls.keywords import unexpected
 from lapidist.calls.operation import Operation, epilogue_checked, types_named
 from lapidist.calls.symmetric_epilogues import require_declared, require_names
 from lapidist.calls.symmetric_rules import require_hermitian, require_square
+from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
-from lapidist.torch import fake_tensors, operators
+from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.fake_tensors import bound_of, outlines
-from lapidist.torch.fused_epilogues import finished, is_separate, type_of_sums
+from lapidist.torch.fused_epilogues import is_separate
 from lapidist.torch.invariant_precision import with_invariance
 from lapidist.torch.operators import TYPES, Operator
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.driver import query_device
 from lapidist.build.compile_policy import VARIABLE, WAIT
+from lapidist.device import Device
 from lapidist.distributed.exchange_plans import PEER_WAYS, WAYS, exchange_of, plan_of
 from lapidist.distributed.exchange_times import Product
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS
@@ -30,7 +31,7 @@ from lapidist.problems.owners import Owners
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import LINES, Scale, Scaling
 from lapidist_lab.bench.protocol.conditions import gather
-from lapidist_lab.bench.protocol.record import Record, write_run
+from lapidist_lab.bench.protocol.record import Conditions, Record, write_run
 from lapidist_lab.bench.studies.scaled_cards import (
     EIGHT_BITS,
     Factors,
@@ -40,6 +41,7 @@ from lapidist_lab.bench.studies.scaled_cards import (
     scattered_scaled,
 )
 
+MODULE = "lapidist_lab.bench.studies.several_cards"
 MODE, GATHER, PEER = "parallel", "all_gather_matmul", "cublas + nccl"
 SYMMETRIC, ONE_SHOT, ALONE = "torch.ops.symm_mem", "cublas + one-shot all-reduce", "alone"
 PEERS = PEER, SYMMETRIC, ONE_SHOT
@@ -315,22 +317,38 @@ def main(arguments: Sequence[str]) -> None:
     torch.cuda.set_device(ordinal)
     dist.init_process_group("nccl")
     device, ranks = query_device(ordinal), dist.get_world_size()
-    command = f"torchrun --nproc-per-node {ranks} -m lapidist_lab.bench.studies.several_cards"
-    facts = gather(device, device.name, MODE, PROTOCOL, vendor=f"torch {torch.__version__}, {ranks} cards")
-    conditions = replace(facts, command=command, inputs="standard normal")
-    records: list[Record] = []
     selected = cases(ranks, chosen.dtype)[chosen.skip :][: chosen.count]
     if ordinal == 0:
         compile_ahead(selected, ranks, device)
     dist.barrier()
+    write_cases(selected, "cuda", device, Path(chosen.path), arguments)
+    dist.destroy_process_group()
+
+
+def conditions_of(device: Device, ranks: int, arguments: Sequence[str]) -> Conditions:
+    import torch
+
+    facts = gather(device, device.name, MODE, PROTOCOL, vendor=f"torch {torch.__version__}, {ranks} cards")
+    words = [Path(word).name if word.startswith("/") else word for word in arguments]
+    command = f"torchrun --nproc-per-node {ranks} -m {MODULE} {' '.join(words)}"
+    return replace(facts, command=command, inputs="standard normal")
+
+
+def write_cases(
+    selected: Sequence[Case], place: str, device: Device, path: Path, arguments: Sequence[str]
+) -> None:
+    """Time cases; the first rank writes those that are there after each."""
+    import torch.distributed as dist
+
+    is_first, conditions = dist.get_rank() == 0, conditions_of(device, dist.get_world_size(), arguments)
+    records: list[Record] = []
     for case in selected:
-        rows = measured(case, "cuda", device.name)
+        rows = measured(case, place, device.name)
         records += rows
-        if dist.get_rank() == 0:
+        if is_first:
             for row in rows:
                 print(f"{row.kernel:44} {case.rows:6} rows {1e6 * (row.seconds or 0):9.1f} us, {row.note}")
-            write_run(Path(chosen.path), conditions, records)
-    dist.destroy_process_group()
+            write_run(path, conditions, records)
 
 
 if __name__ == "__main__":
