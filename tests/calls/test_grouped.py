@@ -215,6 +215,7 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (DTypeError, "offsets: must be of int32 or int64", {"offsets": ENDS.astype(np.float32)}),
     (ShapeError, "offsets: must have one dimension", {"offsets": ENDS.reshape(1, 5)}),
     (ShapeError, "b: must have a matrix for each of the 4 groups", {"offsets": ENDS[:4]}),
+    (ShapeError, "6 groups; .* and no zero before the first", {"offsets": np.append(np.int32(0), ENDS)}),
     (ShapeError, "a, b: with offsets a", {"a": A.reshape(5, 28, 24)}),
     (ShapeError, "a, b: must have one inner extent", {"a": A[:, :20]}),
     (

@@ -90,6 +90,10 @@ class GroupOperands(Part):
 
     # ---- rules ----
 
+    @property
+    def _numbers(self) -> str:
+        return "a number for each" if self._counted else "the end of each, and no zero before the first"
+
     def extents(self, a: Operand, b: Operand, indices: IndexOperands | None = None) -> Extents:
         """The product's shape, as the caller sees it."""
         dimensions, count = (len(a.shape), len(b.shape)), self.count
@@ -100,7 +104,7 @@ class GroupOperands(Part):
             if len(operand.shape) == 3 and operand.shape[0] != count:
                 raise ShapeError(
                     f"{operand.name}: must have a matrix for each of the {count} groups; got {operand.shape}."
-                    f" {self.ends.name} has a number for each"
+                    f" {self.ends.name} has {self._numbers}"
                 )
         if a.shape[-1] != b.shape[-2]:
             raise ShapeError(
