@@ -253,6 +253,13 @@ def test_what_is_refused(error: type[Exception], words: str, change: dict[str, A
     assert out is None or not out.any()
 
 
+def test_expected_rows_may_be_a_number_of_numpy() -> None:
+    d = lapidist.grouped(A, B, ENDS, expected_rows=np.diff(ENDS).max())
+    assert d.shape == (TOTAL, 16)
+    with pytest.raises(ArgumentError, match="expected_rows: must be a whole number"):
+        lapidist.grouped(A, B, ENDS, expected_rows=np.float32(3))  # type: ignore[arg-type]
+
+
 def test_counts_lie_inside_their_matrix() -> None:
     a, b = np.zeros((2, 8, 4), np.float32), np.zeros((2, 4, 4), np.float32)
     with pytest.raises(ArgumentError, match="counts: of group 1 must lie between 0 and 8; got 9"):

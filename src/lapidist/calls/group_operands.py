@@ -212,8 +212,10 @@ class GroupOperands(Part):
 
 
 def required_rows(expected: object) -> int | None:
-    if expected is None or (isinstance(expected, int) and not isinstance(expected, bool) and expected > 0):
-        return None if expected is None else max(LEAST_EXPECTED, expected)
+    if expected is None:
+        return None
+    if isinstance(expected, int | np.integer) and not isinstance(expected, bool) and expected > 0:
+        return max(LEAST_EXPECTED, int(expected))
     raise ArgumentError(
         f"expected_rows: must be a whole number from 1 on; got {expected!r}. Leave it out to plan for even"
         " groups"
