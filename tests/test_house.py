@@ -27,6 +27,7 @@ TEXT_FILES = [*HOST_FILES, *DEVICE_FILES, *sorted((ROOT / "tests").rglob("*.py")
 FUNCTION_LINES, FUNCTION_MEDIAN = 60, 12
 HOST_LINES, KERNEL_LINES = 400, 250
 STEP = 120  # changed lines from rung to rung
+PARTS = 25  # headers of a production kernel alone
 HEADER = ("Lesson:", "From:", "Change:", "Predicts:", "Measured:")
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 
@@ -197,6 +198,16 @@ def test_rungs_have_no_code_of_the_production_kernels() -> None:
         for header in headers_of(path)
         if header.is_relative_to(CUDA_SOURCES / "gemm")
     )
+
+
+def test_a_kernel_has_few_parts_of_its_own() -> None:
+    parts = {
+        source: [header for header in headers_of(source) if header.parent.name == source.stem]
+        for source in KERNEL_FILES
+        if source.parent == CUDA_SOURCES / "gemm"
+    }
+    assert parts[CUDA_SOURCES / "gemm" / "wgmma.cu"]
+    hold_none(f"{relative(source)}: {len(own)} headers" for source, own in parts.items() if len(own) > PARTS)
 
 
 def test_kernels_include_nothing_but_the_projects_headers() -> None:

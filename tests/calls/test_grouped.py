@@ -215,6 +215,7 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (DTypeError, "offsets: must be of int32 or int64", {"offsets": ENDS.astype(np.float32)}),
     (ShapeError, "offsets: must have one dimension", {"offsets": ENDS.reshape(1, 5)}),
     (ShapeError, "b: must have a matrix for each of the 4 groups", {"offsets": ENDS[:4]}),
+    (ShapeError, "6 groups; .* and no zero before the first", {"offsets": np.append(np.int32(0), ENDS)}),
     (ShapeError, "a, b: with offsets a", {"a": A.reshape(5, 28, 24)}),
     (ShapeError, "a, b: must have one inner extent", {"a": A[:, :20]}),
     (
@@ -250,6 +251,13 @@ def test_what_is_refused(error: type[Exception], words: str, change: dict[str, A
     with pytest.raises(error, match=words):
         lapidist.grouped(a, b, **arguments)
     assert out is None or not out.any()
+
+
+def test_expected_rows_may_be_a_number_of_numpy() -> None:
+    d = lapidist.grouped(A, B, ENDS, expected_rows=np.diff(ENDS).max())
+    assert d.shape == (TOTAL, 16)
+    with pytest.raises(ArgumentError, match="expected_rows: must be a whole number"):
+        lapidist.grouped(A, B, ENDS, expected_rows=np.float32(3))  # type: ignore[arg-type]
 
 
 def test_counts_lie_inside_their_matrix() -> None:

@@ -202,6 +202,7 @@ def test_a_plan_prints_its_reasons(
     assert text.startswith("300 x 520 x 200 bfloat16, layouts rrr on H200\n")
     assert "computed  as D' = B' A', 520 x 300 x 200\n" in text
     assert "because" in text
+    assert "times are fitted on H200 and H100\n" in text
     assert "simt is refused: it multiplies float16" in text
     assert "small is refused: a matrix of D is at most bm x bn = 64 x 64" in text
     app([*asked, "--json"], standalone_mode=False)
@@ -209,6 +210,8 @@ def test_a_plan_prints_its_reasons(
     assert found["problem"].startswith("300 x 520 x 200 ")
     assert found["kernel"] in text.splitlines()[2]
     assert any(each["refusal"] for each in found["weighed"])
+    app([*asked[:-1], "a100"], standalone_mode=False)
+    assert "none of its architecture was fitted" in capsys.readouterr().out
 
 
 def test_kernels_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

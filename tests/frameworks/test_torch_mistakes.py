@@ -22,14 +22,18 @@ A, B, W = torch.ones(4, 5), torch.ones(5, 6), torch.ones(6, 5)
 @pytest.mark.parametrize(
     ("function", "keyword", "words"),
     [
-        (lapidist_torch.matmul, "out", "lapidist.gemm write into out="),
-        (lapidist_torch.linear, "out", "lapidist.gemm write into out="),
+        (lapidist_torch.matmul, "out", "lapidist.matmul, gemm and grouped write into out="),
+        (lapidist_torch.linear, "out", "lapidist.matmul, gemm and grouped write into out="),
         (lapidist_torch.matmul, "trans_b", r"lapidist.torch.gemm\(trans_b=\), or pass b.T"),
         (lapidist_torch.matmul, "device", "Tensors are multiplied where they are"),
         (lapidist_torch.gemm, "transB", r"Write trans_b=$"),
         (lapidist_torch.linear, "act", r"Write activation=$"),
         (lapidist_torch.mlp, "nonlinearity", r"Write activation=$"),
+        (lapidist_torch.mlp, "bias", r"Write up_bias=$"),
+        (lapidist_torch.mlp, "epilogue", "this product takes no epilogue$"),
         (lapidist_torch.grouped, "dtype", r"Write out_dtype=$"),
+        (lapidist_torch.grouped, "bias", "this product takes no epilogue$"),
+        (lapidist_torch.grouped, "epilogue", "this product takes no epilogue$"),
     ],
 )
 def test_an_unknown_keyword_names_the_right_one(

@@ -90,6 +90,10 @@ class GroupOperands(Part):
 
     # ---- rules ----
 
+    @property
+    def _numbers(self) -> str:
+        return "a number for each" if self._counted else "the end of each, and no zero before the first"
+
     def extents(self, a: Operand, b: Operand, indices: IndexOperands | None = None) -> Extents:
         """The product's shape, as the caller sees it."""
         dimensions, count = (len(a.shape), len(b.shape)), self.count
@@ -100,7 +104,7 @@ class GroupOperands(Part):
             if len(operand.shape) == 3 and operand.shape[0] != count:
                 raise ShapeError(
                     f"{operand.name}: must have a matrix for each of the {count} groups; got {operand.shape}."
-                    f" {self.ends.name} has a number for each"
+                    f" {self.ends.name} has {self._numbers}"
                 )
         if a.shape[-1] != b.shape[-2]:
             raise ShapeError(
@@ -208,8 +212,10 @@ class GroupOperands(Part):
 
 
 def required_rows(expected: object) -> int | None:
-    if expected is None or (isinstance(expected, int) and not isinstance(expected, bool) and expected > 0):
-        return None if expected is None else max(LEAST_EXPECTED, expected)
+    if expected is None:
+        return None
+    if isinstance(expected, int | np.integer) and not isinstance(expected, bool) and expected > 0:
+        return max(LEAST_EXPECTED, int(expected))
     raise ArgumentError(
         f"expected_rows: must be a whole number from 1 on; got {expected!r}. Leave it out to plan for even"
         " groups"

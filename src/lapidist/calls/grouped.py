@@ -71,8 +71,9 @@ def grouped(
         n) give (total, n). Columns: a (groups, m, k) and b (k, total) give (m, total). Or k, as in gradients
         of weights: a (m, total) and b (total, n) give (groups, m, n).
     offsets : array of int32 or int64, optional
-        Where each group ends, in rising order. A group may be empty. What lies behind the last one is neither
-        read nor written.
+        Where each group ends, in rising order: a running sum of lengths. Lengths themselves, if they happen
+        to rise, are taken for ends. A group may be empty. What lies behind the last one is neither read nor
+        written.
     c : array, optional
         As in `gemm`; with b (total, n), beta = 1 adds to gradients.
     counts : array of int32 or int64, optional

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-TORCH_OUT = "The result is a new tensor; lapidist.matmul and lapidist.gemm write into out="
+TORCH_OUT = "The result is a new tensor; lapidist.matmul, gemm and grouped write into out="
 ACCURACY = "Write precision=lapidist.Accuracy(bits) for float32, or leave it out"
 ENDS = "Write offsets=, where each group ends: the running sum of the sizes, as cumsum has it"
 LAYOUT = "Leave it out: an array's own strides say it"
 EPILOGUE = "Pass an epilogue: epilogue=lapidist.epilogues."
+NO_EPILOGUE = "Apply it to the result: this product takes no epilogue"
+NO_GROUPS = "lapidist.grouped takes offsets=, where each group ends"
 
 # words of BLAS, NumPy, torch, CUTLASS and cuBLASLt, as they are compared: without case and underscores
 MEANT = {
@@ -52,6 +54,7 @@ WAYS_OUT = {
     "activation": f"{EPILOGUE}relu, say",
     "act": f"{EPILOGUE}relu, say",
     "residual": f"{EPILOGUE}residual(residual=...)",
+    "epilogue": f"{EPILOGUE}relu, say",
     "where": "Leave it out: that is numpy.matmul's alone",
     "axes": "Leave it out: move axes with numpy.moveaxis first",
     "axis": "Leave it out: move axes with numpy.moveaxis first",
@@ -62,7 +65,7 @@ WAYS_OUT = {
     **dict.fromkeys(("mnk", "chip"), "Leave it out; `lapidist plan --mnk M,N,K --chip h200` takes both"),
     "alignment": "Leave it out: addresses and strides say it",
     **dict.fromkeys(("accuracy", "tolerance", "rtol", "atol", "bits"), ACCURACY),
-    **dict.fromkeys(("groupsizes", "sizes", "splits", "batchsizes", "msplits"), ENDS),
+    **dict.fromkeys(("groupsizes", "sizes", "splits", "batchsizes", "msplits", "offsets"), ENDS),
     "out": TORCH_OUT,
     "device": "Tensors are multiplied where they are; lapidist.matmul(device=) takes others",
 }
@@ -113,12 +116,21 @@ def way_out(name: str, names: list[str], home: str) -> str:
     if name == "out" and home == "lapidist.jax":
         return "Leave it out: JAX has no arrays to write to"
     if plain(name) in WAYS_OUT:
-        return WAYS_OUT[plain(name)]
+        return possible(WAYS_OUT[plain(name)], names)
     if meant.startswith("trans_"):
         return f"Write {home}.gemm({meant}=), or pass {meant[-1]}.T"
     if (meant or name) in OF_GEMM and not get_close_matches(name, names, 1):
         return f"lapidist.gemm takes {meant or name}="
     return nearest(name, names)
+
+
+def possible(way: str, names: list[str]) -> str:
+    """The way out for a function that takes these arguments."""
+    if way.startswith(EPILOGUE) and "epilogue" not in names:
+        return nearest("bias", names) if way == WAYS_OUT["bias"] and "up_bias" in names else NO_EPILOGUE
+    if way == ENDS and "offsets" not in names:
+        return "Write group_sizes=" if "group_sizes" in names else NO_GROUPS
+    return way
 
 
 def nearest(name: str, names: list[str]) -> str:

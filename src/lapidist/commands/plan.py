@@ -127,11 +127,13 @@ def bound_as_data(bound: Any) -> dict[str, Any]:
 
 def reasons(plan: Plan) -> list[str]:
     """Why this kernel: what the others would take, or why they refuse."""
+    from lapidist.planning.fitted_times import origin
+
     candidates = sorted(
         (choice for choice in plan.considered if not choice.refusal), key=lambda choice: choice.seconds
     )
     reason = "as tuned" if plan.tuned else "the shortest prediction"
-    words = [f"{reason}; {len(candidates)} configs take the product"]
+    words = [f"{reason}; {len(candidates)} configs take the product", f"times are {origin(plan.device)}"]
     chosen = plan.kernel, plan.config
     slower = [choice for choice in candidates if (choice.kernel, choice.config) != chosen]
     for kernel in dict.fromkeys(

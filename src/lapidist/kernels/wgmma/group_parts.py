@@ -1,5 +1,5 @@
 """Tiles of groups whose k several blocks share, since the device alone knows how few tiles there are
-(gemm/wgmma/cut_tiles.cuh).
+(gemm/wgmma/grouped_tiles.cuh).
 """
 
 from __future__ import annotations

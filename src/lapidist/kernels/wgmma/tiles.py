@@ -109,7 +109,7 @@ def tiles_of_triangle(problem: Problem, config: Config) -> int | None:
 
 
 def stores_both_halves(problem: Problem, config: Config) -> bool:
-    """Whether tiles off the diagonal are stored a second time, transposed (mirrored_store.cuh)."""
+    """Whether tiles off the diagonal are stored a second time, transposed (deferred_store.cuh)."""
     if problem.triangle != BOTH or tiles_of_triangle(problem, config) is None or config.bn % 64:
         return False
     leaves_whole = copies_out(problem) and not transposed_d(problem) and size_of(problem.out_dtype) == 2

@@ -6,7 +6,7 @@
 //   SCHEDULED 1          the units of a schedule: whole tiles, or stretches of k whose sums are added in the workspace
 //                        (share/sharing.cuh)
 //   RAGGED               tiles of groups that end where device memory says (grouped_tiles.cuh); the last ones may be
-//                        cut along k (cut_tiles.cuh)
+//                        cut along k
 //   PEERS_IN_CLUSTER     the peers of a tile form a cluster: each has one stretch, and sums are added in shared memory
 #pragma once
 

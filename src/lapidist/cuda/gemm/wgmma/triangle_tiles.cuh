@@ -1,4 +1,4 @@
-// The tiles of a symmetric D that meet one of its triangles; the other half is their mirror (mirrored_store.cuh,
+// The tiles of a symmetric D that meet one of its triangles; the other half is their mirror (deferred_store.cuh,
 // second/mirror.cu).
 //
 // D is walked by squares as wide as the larger side of a cluster's tiles. Those on the diagonal are computed
