@@ -67,10 +67,14 @@ class ComplexGemm:
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """Run it on other arrays of the geometry that was planned, as `Gemm.execute`."""
-        return self._run(self._checked(a, b, c, out), replace(self._call, stream=stream))
+        return self.run_checked(self.checked(a, b, c, out), a, b, c, out, stream)
+
+    def execute_repeated(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """None, as Gemm.execute_repeated without a fast path."""
+        return None
 
     @explained
-    def _checked(self, a: Any, b: Any, c: Any, out: Any) -> Bound:
+    def checked(self, a: Any, b: Any, c: Any, out: Any) -> Bound:
         bound = replace(self._call, a=a, b=b, c=c, out=out).bound()
         if geometry_of(bound) != self._geometry:
             raise ArgumentError(
@@ -81,7 +85,9 @@ class ComplexGemm:
         return bound
 
     @explained
-    def _run(self, bound: Bound, call: Call) -> Any:
+    def run_checked(self, bound: Bound, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """Run it on checked operands, which are those of a, b, c and out."""
+        call = replace(self._call, stream=stream)
         backend = checked_backend(bound, call)
 
         def execute(product: Call) -> Any:

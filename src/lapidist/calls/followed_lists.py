@@ -29,11 +29,12 @@ from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.operation import Operation
 from lapidist.calls.repeat import ARRAY_PATHS, remember
 from lapidist.calls.repeat.shape import extra_values, key_with_arrays
-from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
+from lapidist.errors import ArgumentError, ShapeError, explained
 from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
+    from lapidist.calls.complex_plan import ComplexGemm
     from lapidist.calls.prepared import Prepared
     from lapidist.epilogues.steps import Function
 
@@ -47,13 +48,11 @@ class SuccessiveGemm(ArrayGemm):
     def __init__(self, call: Call) -> None:
         calls, workspace = calls_of(call), call.choices.workspace
         every = checked_together(calls, lists_in(call.operation, call.out))
-        if every[0].is_complex and choose_place(every[0].a.device, call.choices.device) != HOST:
-            raise DTypeError(
-                f"a: lists that are planned must hold real matrices; got {every[0].a.dtype}. Plan each"
-                " product, or call gemm with the lists"
-            )
-        self._products = [Gemm(bound, call.choices) for bound in every]
-        super().__init__(self._products[0].problem, self._products[0].place)
+        place = choose_place(every[0].a.device, call.choices.device)
+        of_complex = every[0].takes_complex and place != HOST
+        plan = complex_plan if of_complex else plan_of_real
+        self._products = [plan(*product) for product in zip(every, calls, strict=True)]
+        super().__init__(every[0].problem(), place)
         self._operation = call.operation
         self._workspace = None if workspace is None else argument_rules.workspace_of(workspace)
         self.plans = [product.plan for product in self._products if product.plan is not None]
@@ -93,6 +92,16 @@ class SuccessiveGemm(ArrayGemm):
         return side_by_side(
             [product.run_checked(x, *operands, stream) for product, x, operands in launches], function
         )
+
+
+def plan_of_real(bound: Bound, call: Call) -> Gemm:
+    return Gemm(bound, call.choices)
+
+
+def complex_plan(bound: Bound, call: Call) -> ComplexGemm:
+    from lapidist.calls.complex_plan import ComplexGemm
+
+    return ComplexGemm(bound, call)
 
 
 @explained
