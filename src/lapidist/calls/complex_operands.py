@@ -71,7 +71,7 @@ class RealForms:
             steps = steps_through(operand, batch)
             operand = operand.viewed((*batch, *operand.shape[-2:]), (*steps, row, col))
         how = operand.dtype not in PART_OF, operand.conjugated
-        widening = Widening(self.part, *how, gathers=gathers, index=index.dtype)
+        widening = Widening(self.part, *how, gathers=gathers, index_type=index.dtype)
         return as_complex(self.launched(operand, widening, index), self.bound.out_dtype)
 
     def launched(self, operand: Operand, widening: Widening, index: Operand | None = None) -> Operand:

@@ -4,8 +4,8 @@
 
 D, C and A are read and written where they lie, as real matrices of twice the length. A launch before the
 product widens B. It also conjugates both operands and multiplies by a complex alpha. What does not lie so is
-copied before, by a launch of the same kernel, and so are rows and columns that are gathered. Where columns of D
-touch, the transposed product is computed.
+copied before, by a launch of the same kernel, and so are rows and columns that are gathered. Where columns
+of D touch, the transposed product is computed.
 """
 
 from __future__ import annotations
@@ -112,11 +112,15 @@ class ComplexProduct(RealForms):
             self._multiply_thrice(a, b, of_right, c, d, (alpha, beta), followed)
             return bound.deliver(result)
         if not reads:
-            left, right = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
+            left, right = self._without_k(a, b, m, n, batch)
         else:
             left, right = self._factors(a, b, of_right)
         self._multiply(left, right, c, self.viewed(d), (alpha, beta), followed)
         return bound.deliver(result)
+
+    def _without_k(self, a: Operand, b: Operand, m: int, n: int, batch: Any) -> tuple[Operand, Operand]:
+        """Real matrices of a product that reads neither operand."""
+        return self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
 
     def _in_two_steps(self, name: str, number: Any) -> tuple[Any, complex | Operand]:
         """alpha or beta as kernels of real numbers take it, and what an operand is multiplied by before."""

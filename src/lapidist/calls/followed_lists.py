@@ -34,7 +34,6 @@ from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
-    from lapidist.calls.complex_plan import ComplexGemm
     from lapidist.calls.prepared import Prepared
     from lapidist.epilogues.steps import Function
 
@@ -45,13 +44,21 @@ OfComplex = Callable[[Any, Bound, Call], Any]
 class SuccessiveGemm(ArrayGemm):
     """Products one after another. The operands of an epilogue belong to the plan."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, of_complex: Callable[[Bound, Call], Any]) -> None:
+        """`of_complex`: how products of complex numbers are planned."""
         calls, workspace = calls_of(call), call.choices.workspace
         every = checked_together(calls, lists_in(call.operation, call.out))
         place = choose_place(every[0].a.device, call.choices.device)
-        of_complex = every[0].takes_complex and place != HOST
-        plan = complex_plan if of_complex else plan_of_real
-        self._products = [plan(*product) for product in zip(every, calls, strict=True)]
+        if every[0].is_of_halves:
+            from lapidist.calls.complex_halves import require_kernels
+
+            for bound in every:
+                require_kernels(bound, place)
+        if every[0].takes_complex and place != HOST:
+            products = [of_complex(bound, each) for bound, each in zip(every, calls, strict=True)]
+        else:
+            products = [Gemm(bound, call.choices) for bound in every]
+        self._products = products
         super().__init__(every[0].problem(), place)
         self._operation = call.operation
         self._workspace = None if workspace is None else argument_rules.workspace_of(workspace)
@@ -92,16 +99,6 @@ class SuccessiveGemm(ArrayGemm):
         return side_by_side(
             [product.run_checked(x, *operands, stream) for product, x, operands in launches], function
         )
-
-
-def plan_of_real(bound: Bound, call: Call) -> Gemm:
-    return Gemm(bound, call.choices)
-
-
-def complex_plan(bound: Bound, call: Call) -> ComplexGemm:
-    from lapidist.calls.complex_plan import ComplexGemm
-
-    return ComplexGemm(bound, call)
 
 
 @explained

@@ -24,7 +24,7 @@ class Widening(NamedTuple):
     left_conjugated: bool = False
     factor: complex = 1.0
     gathers: int = 0  # or ROWS, COLUMNS
-    index: str = "int32"
+    index_type: str = "int32"
     listed: bool = False  # matrices whose addresses lie in an array
 
 
@@ -75,7 +75,7 @@ def widen(
         "LEFT_CONJUGATED": int(widening.left_conjugated),
         "OVERLAPS": int(overlaps),
         "GATHERS": widening.gathers,
-        "Index": {"int32": "int", "int64": "long long"}[widening.index],
+        "Index": {"int32": "int", "int64": "long long"}[widening.index_type],
         "LISTED": int(widening.listed),
     }
     parameters = parameters_of(widening)
