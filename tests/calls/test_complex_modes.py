@@ -87,13 +87,25 @@ def test_what_reads_no_operand_keeps_its_rows(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
-def test_permuted(device: str) -> None:
-    a, b = whole(6, 9), whole(9, 8, seed=1)
-    permuted = np.full((2, 4, 3, 2), np.nan, np.complex64).transpose(
-        2, 0, 1, 3
-    )  # rows in threes, columns in pairs
-    lapidist.gemm(a, b, alpha=1j, out=permuted, permuted=True, device=device)
-    same(permuted.reshape(6, 8), 1j * (a @ b))
+@pytest.mark.parametrize("order", [(2, 0, 1, 3), (2, 3, 0, 1), (0, 3, 1, 2)])
+def test_permuted(device: str, order: tuple[int, ...]) -> None:
+    """Groups of rows and of columns, where neighbours of a row or of a column touch."""
+    a, b, c = whole(6, 9), whole(9, 8, seed=1), whole(6, 8, seed=2)
+    shape = 3, 2, 4, 2
+    lies = np.empty([shape[order.index(place)] for place in range(4)], np.complex64)
+    out = lies.transpose(order)
+    assert out.shape == shape
+    how: Any = {"alpha": 1j, "beta": -1.0, "permuted": True, "device": device}
+    lapidist.gemm(a, b, c, out=out, **how)
+    same(out.reshape(6, 8), 1j * (a @ b) - c)
+
+
+def test_permuted_where_neighbours_do_not_touch() -> None:
+    out = np.zeros((3, 2, 4, 2, 2), np.complex64)[..., 0]
+    with pytest.raises(
+        lapidist.ArgumentError, match="touch, where complex products are permuted; got strides"
+    ):
+        lapidist.gemm(whole(6, 9), whole(9, 8), out=out, permuted=True, device="machine")
 
 
 def test_epilogue_of_rows_that_are_gathered() -> None:
@@ -113,7 +125,7 @@ def test_rows_that_are_not_scattered() -> None:
     a, b = whole(6, 9), whole(9, 7)
     out = np.zeros((7, 9), np.complex64).T
     given: Any = {"scatter_d": PLACED, "device": "machine"}
-    message = "out: must have rows whose elements touch, where complex products are scattered or permuted"
+    message = "out: must have rows whose elements touch, where complex products are scattered; got"
     with pytest.raises(lapidist.ArgumentError, match=message):
         lapidist.gemm(a, b, out=out, **given)
     rows = np.zeros((9, 7), np.complex64)

@@ -97,8 +97,8 @@ class ComplexProduct(RealForms):
             return bound.deliver(result)
         transposed = not rows_touch(d)
         if transposed:
-            self._require_rows()
-            a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
+            self._require_rows(d)
+            a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), self._transposed(d)
         reads = bound.alpha != 0 and a.shape[-1] != 0
         if bound.indices is not None:
             a, b = self._routed(bound.indices, a, b, transposed, reads)
@@ -161,15 +161,23 @@ class ComplexProduct(RealForms):
     def fast_path(self) -> FastPath | None:
         return None if not self.steps else fast_path(self.bound, self.steps, self.room.nbytes)
 
-    def _require_rows(self) -> None:
-        indices = self.bound.indices
-        moves = indices is not None and indices.moves_results
-        if moves or self.bound.operation.types.invariant:
-            kind = "scattered or permuted" if moves else "invariant"
+    def _require_rows(self, d: Operand) -> None:
+        routing = self.bound.operation.routing
+        scattered = routing.scatter_d is not None
+        lost = routing.permuted and not rows_touch(self._transposed(d))  # neighbours touch nowhere
+        if scattered or lost or self.bound.operation.types.invariant:
+            kind = "scattered" if scattered else "permuted" if lost else "invariant"
             raise ArgumentError(
                 f"out: must have rows whose elements touch, where complex products are {kind}; got strides"
                 f" {self.bound.output().strides}. Write into a contiguous array and copy from it"
             )
+
+    def _transposed(self, d: Operand) -> Operand:
+        """The output of the transposed product; a permuted one has its rows, and its columns, in groups."""
+        if not self.bound.operation.routing.permuted:
+            return d.transposed()
+        (*batch, m1, m0, n1, n0), (*around, row1, row0, col1, col0) = d.shape, d.strides
+        return d.viewed((*batch, n1, n0, m1, m0), (*around, col1, col0, row1, row0))
 
     def _routed(
         self, indices: IndexOperands, a: Operand, b: Operand, transposed: bool, reads: bool
