@@ -1,5 +1,5 @@
-"""Complex products on a GPU whose rows are gathered and scattered, of Pointers, and of lists that are planned.
-Exact for small whole numbers.
+"""Complex products on a GPU whose rows are gathered and scattered, of Pointers, and of planned lists. Small
+whole numbers have exact products.
 """
 
 from __future__ import annotations
