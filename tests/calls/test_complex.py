@@ -226,6 +226,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         lapidist.ArgumentError,
         "trans_a: must be True or False; got 'H'.*\"C\" conjugates",
     ),
+    "op of an array": (
+        {"trans_a": np.array([True, False])},
+        lapidist.ArgumentError,
+        r"trans_a: must be True or False; got array\(\[ True, False\]\)",
+    ),
     "real out": ({"out": np.empty((5, 7), "f4")}, lapidist.DTypeError, "out: element type must be complex64"),
     "real out_dtype": ({"out_dtype": "float32"}, lapidist.DTypeError, "out_dtype: must be complex64"),
     "accumulator": ({"acc_dtype": "float32"}, lapidist.DTypeError, "acc_dtype: must be complex64"),

@@ -31,6 +31,19 @@ def test_gradients_are_those_of_the_whole_product(trans: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_many_gradients_at_once(dtype: str) -> None:
+    """is_grads_batched, of gram and of a product whose right operand a batch shares."""
+    a = torch.randn(2, 4, 3, dtype=getattr(torch, dtype), requires_grad=True)
+    b = torch.randn(3, 5, dtype=a.dtype, requires_grad=True)
+    for ours, torchs, given in ((lt.gram(a), a @ a.mH, (a,)), (lt.matmul(a, b), a @ b, (a, b))):
+        many = torch.randn(6, *ours.shape, dtype=a.dtype)
+        found = torch.autograd.grad(ours, given, many, is_grads_batched=True)
+        expected = torch.autograd.grad(torchs, given, many, is_grads_batched=True)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_compiled_as_one_graph() -> None:
     function = torch.compile(lambda a: lt.gram(a, alpha=2.0) + 1, fullgraph=True, backend="aot_eager")
     a = torch.randn(6, 4)

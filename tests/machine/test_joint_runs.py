@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lapidist
+from lapidist.backends.machine_backend import sanitized
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Launch
 from lapidist.machine import kernel_launch
@@ -201,3 +203,17 @@ def test_warps_run_alone_where_somebody_counts_each_access(
     report = run(launch_of(ROUNDS.format(**WHOLE)), sanitize=True, seed=1)
     assert report.counts is not None
     assert report.counts.shared_load.requests == 4 * 2 * 2
+
+
+def test_a_block_that_a_warp_runs_by_itself_ends_what_was_computed_ahead() -> None:
+    """Lists of addresses, in an order in which a warp meets undefined bits between two joint blocks. The
+    second one was answered by what was computed for the first.
+    """
+    arrays = [np.ones((3, *shape), np.float32) for shape in ((33, 12), (12, 10), (33, 10), (33, 10))]
+    a, b, c, out = (
+        lapidist.Pointers(np.array([x.ctypes.data for x in each]), each.shape[1:], "float32", alignment=8)
+        for each in arrays
+    )
+    with sanitized(215):
+        lapidist.gemm(a, b, c, alpha=2.0, beta=1.0, out=out, device="machine")
+    assert (arrays[3] == 25).all()

@@ -47,7 +47,7 @@ def unsupported(operand: Operand) -> str:
     if operand.dtype in PART_OF:
         return (
             f"{operand.name}: element type must be real here; got {operand.dtype}. matmul, gemm and plan take"
-            f" complex arrays, without factors or indices; or multiply real and imaginary parts{instead}"
+            f" complex arrays, without factors or groups; or multiply real and imaginary parts{instead}"
         )
     return (
         f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"

@@ -266,9 +266,7 @@ class Bound:
     def takes_complex(self) -> bool:
         """Whether launches are made of a complex product with these parts."""
         operation = self.operation
-        return self.is_complex and not (
-            operation.routing.any or operation.factors.any or self.groups is not None
-        )
+        return self.is_complex and not operation.factors.any and self.groups is None
 
     @property
     def alpha_beta(self) -> tuple[float, float]:

@@ -144,6 +144,7 @@ class Pointed:
         if c is out and "c" in matrices:
             matrices["c"] = matrices["out"]
         call = Bound(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], operation)
+        self.stand_in, self.count = call, count
         self.problem = replace(call.problem(), modes=Modes(arrays=IN_MEMORY))
         self.bundles = [Bundle(self.problem, range(count))]
         self.no_kernel, self.scalars = call.no_kernel, call.alpha_beta

@@ -24,7 +24,7 @@ from lapidist.frameworks.arrays import Operand, contiguous_strides, evenly, oper
 from lapidist.frameworks.new_arrays import constant, filled
 from lapidist.frameworks.real_views import real_view
 from lapidist.launch import AS_IT_IS, Launch, Scalars
-from lapidist.planning.widening_pass import Widening, widen
+from lapidist.planning.widening_pass import ROWS, Widening, widen
 
 Multiply = Callable[[Call], Any]
 Rows = tuple[tuple[float, ...], ...]
@@ -64,11 +64,27 @@ class RealForms:
         same = (array.shape, array.strides) == (operand.shape, operand.strides)
         return operand if same else real_view(operand, operand.shape, operand.strides)
 
-    def launched(self, operand: Operand, widening: Widening) -> Operand:
-        """Matrices that a batch repeats are copied or widened once."""
+    def picked(self, operand: Operand, index: Operand, gathers: int) -> Operand:
+        """A copy of rows or columns, of which all matrices of a batch have the same, or each its own."""
+        batch, (*_, row, col) = index.shape[:-1], operand.strides
+        if batch:
+            steps = steps_through(operand, batch)
+            operand = operand.viewed((*batch, *operand.shape[-2:]), (*steps, row, col))
+        how = operand.dtype not in PART_OF, operand.conjugated
+        widening = Widening(self.part, *how, gathers=gathers, index_type=index.dtype)
+        return as_complex(self.launched(operand, widening, index), self.bound.out_dtype)
+
+    def launched(self, operand: Operand, widening: Widening, index: Operand | None = None) -> Operand:
+        """Matrices that a batch repeats are copied or widened once. `index`: of rows or columns."""
         *batch, rows, columns = operand.shape
         *around, row, col = operand.strides
-        different = tuple(1 if step == 0 else size for size, step in zip(batch, around, strict=True))
+        if index is not None:
+            picked = index.shape[-1]
+            rows, columns = (picked, columns) if widening.gathers == ROWS else (rows, picked)
+        of_each = index.shape[-1] if index is not None and len(index.shape) > 1 else 0
+        different = tuple(
+            1 if step == 0 and not of_each else size for size, step in zip(batch, around, strict=True)
+        )
         height = 2 * rows if widening.widened else rows
         target = self.room.new((*different, height, 2 * columns), widening.part)
         together = evenly(different, tuple(around))
@@ -76,13 +92,17 @@ class RealForms:
         step = together if together is not None else around[-1]
         matrices = prod(different[len(outer) :])
         how = self.backend.chip.architecture, self.backend.compiles
-        launch = widen((rows, columns), matrices, (row, col, step), widening, *how)
-        for index in np.ndindex(*outer):
-            read = sum(at * stride for at, stride in zip(index, around, strict=False))
-            written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
+        launch = widen((rows, columns), matrices, (row, col, step), widening, *how, of_each)
+        for number, place in enumerate(np.ndindex(*outer)):
+            read = sum(at * stride for at, stride in zip(place, around, strict=False))
+            written = sum(at * stride for at, stride in zip(place, target.strides, strict=False))
             source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
             to = replace(target, pointer=target.pointer + written * size_of(widening.part))
-            self.launch(launch, (source, source, source, to), AS_IT_IS)
+            beside = source
+            if index is not None:
+                skipped = number * matrices * of_each * size_of(index.dtype)
+                beside = replace(index, pointer=index.pointer + skipped)
+            self.launch(launch, (source, beside, source, to), AS_IT_IS)
         return target
 
     # ---- complex numbers in memory ----
@@ -164,6 +184,13 @@ class RealForms:
 def nonzero(acc: Any, re: Scalar, im: Scalar) -> Any:
     """1 unless the number is 0."""
     return where((re != 0) | (im != 0), 1.0, 0.0)
+
+
+def steps_through(operand: Operand, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Numbers from matrix to matrix of a batch that the operand's own broadcasts to."""
+    extents, strides = operand.shape[:-2], operand.strides[:-2]
+    steps = (0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True))
+    return (*[0] * (len(batch) - len(extents)), *steps)
 
 
 def rows_touch(operand: Operand) -> bool:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from lapidist.backends.backend import Backend
 from lapidist.build.compile_policy import WAIT
 from lapidist.calls.bound import Bound
+from lapidist.calls.bound_lists import Pointed
 from lapidist.calls.call import Call
+from lapidist.calls.complex_operands import Multiply
+from lapidist.calls.complex_pointers import ComplexPointers
 from lapidist.calls.complex_product import ComplexProduct, checked_backend
 from lapidist.calls.executable import Gemm
 from lapidist.calls.full_path import multiplied
+from lapidist.calls.lists import ListGemm
 from lapidist.errors import ArgumentError, explained
 from lapidist.frameworks.arrays import Operand
-from lapidist.launch import Launch, Scalars
+from lapidist.launch import Launch
 from lapidist.planning.plans import Plan
+from lapidist.problems.pointers import Pointers
 
 Geometry = tuple[Any, ...]
 
@@ -33,17 +39,29 @@ class ComplexGemm:
            [-2.+0.j, -2.+0.j]], dtype=complex64)
     """
 
-    def __init__(self, bound: Bound, call: Call) -> None:
+    def __init__(self, bound: Bound | Pointed, call: Call) -> None:
         self._call = replace(call, a=None, b=None, c=None, out=None)
-        self._backend, self._geometry = checked_backend(bound, call), geometry_of(bound)
-        self.shape, self.out_dtype = bound.result_shape, bound.out_dtype
-        planned = Planned(bound, call, self._backend)
-        planned.run()
-        self._product, self._launches = planned.product, planned.launches
+        product = product_in(bound)
+        self._backend, self._geometry = checked_backend(product, call), geometry_of(product)
+        self.shape, self.out_dtype = product.result_shape, product.out_dtype
+        self._product: Gemm | ListGemm | None = None
+        written = WrittenDown(self._backend)
+        launches_of(bound, call, written, self._plan, written.plan_before).run()
+        self._launches = written.launches
+
+    def _plan(self, call: Call) -> None:
+        bound = bound_of(call)
+        self._product = (
+            ListGemm(bound, call.operation, call.choices)
+            if isinstance(bound, Pointed)
+            else Gemm(bound, call.choices)
+        )
 
     @property
     def plan(self) -> Plan | None:
-        """That of the product of real numbers. None if another kernel multiplies, or nothing does."""
+        """That of the product of real numbers, or of the first launch of them. None if another kernel
+        multiplies, or nothing does.
+        """
         return None if self._product is None else self._product.plan
 
     @property
@@ -67,22 +85,29 @@ class ComplexGemm:
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """Run it on other arrays of the geometry that was planned, as `Gemm.execute`."""
-        return self._run(self._checked(a, b, c, out), replace(self._call, stream=stream))
+        return self.run_checked(self.checked(a, b, c, out), a, b, c, out, stream)
+
+    def execute_repeated(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """None, as Gemm.execute_repeated without a fast path."""
+        return None
 
     @explained
-    def _checked(self, a: Any, b: Any, c: Any, out: Any) -> Bound:
-        bound = replace(self._call, a=a, b=b, c=c, out=out).bound()
-        if geometry_of(bound) != self._geometry:
+    def checked(self, a: Any, b: Any, c: Any, out: Any) -> Any:
+        bound = bound_of(replace(self._call, a=a, b=b, c=c, out=out))
+        product = product_in(bound)
+        if geometry_of(product) != self._geometry:
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, for {self.out_dtype} {self.shape};"
-                f" got {bound.out_dtype} {bound.result_shape} (type, shape, strides, conjugation or alignment"
-                " differ). Make a new plan"
+                f" got {product.out_dtype} {product.result_shape} (type, shape, strides, conjugation or"
+                " alignment differ). Make a new plan"
             )
         return bound
 
     @explained
-    def _run(self, bound: Bound, call: Call) -> Any:
-        backend = checked_backend(bound, call)
+    def run_checked(self, bound: Bound | Pointed, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """Run it on checked operands, which are those of a, b, c and out."""
+        call = replace(self._call, stream=stream)
+        backend = checked_backend(product_in(bound), call)
 
         def execute(product: Call) -> Any:
             assert self._product is not None
@@ -92,33 +117,54 @@ class ComplexGemm:
             arrays = product.a, product.b, product.c, product.out
             return self._product.execute(*arrays, stream=product.stream)
 
-        return ComplexProduct(bound, call, backend, execute, multiplied, False).run()
+        return launches_of(bound, call, backend, execute, multiplied).run()
 
 
-class Planned(ComplexProduct):
-    """The launches of a product, written down in place of run."""
+class WrittenDown:
+    """A backend whose launches are written down in place of run."""
 
-    def __init__(self, bound: Bound, call: Call, backend: Backend) -> None:
-        super().__init__(bound, call, backend, self._plan, self._plan_before, False)
-        self.product: Gemm | None = None
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self.launches: list[str] = []
 
-    def _plan(self, call: Call) -> None:
-        self.product = Gemm(call.bound(), call.choices)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
 
-    def _plan_before(self, call: Call) -> None:
+    def plan_before(self, call: Call) -> None:
         product = Gemm(call.bound(), call.choices)
         self.launches.append(
             f"product {product.shape}, by {product.plan.kernel.name if product.plan else 'no kernel'}"
         )
 
-    def launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
-        self.launches.append(f"{launch.binary.entry} of {operands[0].name}, {launch.grid[0]} blocks")
+    def launch_alone(self, launch: Launch, at: Mapping[str, Operand], *_: Any) -> None:
+        self.launches.append(f"{launch.binary.entry} of {at['A'].name}, {launch.grid[0]} blocks")
+
+
+def bound_of(call: Call) -> Bound | Pointed:
+    """The checked operands of a call: matrices, or Pointers to them."""
+    if not isinstance(call.a, Pointers):
+        return call.bound()
+    return Pointed(call.a, call.b, call.c, call.out, call.operation)
+
+
+def product_in(bound: Bound | Pointed) -> Bound:
+    """Its operands, or those that stand for one product of a list."""
+    return bound.stand_in if isinstance(bound, Pointed) else bound
+
+
+def launches_of(
+    bound: Bound | Pointed, call: Call, backend: Any, multiply: Multiply, prepare: Multiply
+) -> ComplexProduct:
+    if isinstance(bound, Pointed):
+        return ComplexPointers(bound, call, backend, multiply, prepare)
+    return ComplexProduct(bound, call, backend, multiply, prepare, False)
 
 
 def geometry_of(bound: Bound) -> Geometry:
-    operands = bound.a, bound.b, bound.c, bound.output()
-    return tuple(
+    c, d = bound.c, bound.output()
+    in_place = c is not None and (c.pointer, c.strides) == (d.pointer, d.strides)
+    operands = bound.a, bound.b, c, d
+    return in_place, *(
         x and (x.shape, x.strides, x.dtype, x.conjugated, x.device, x.framework, x.pointer % 16)
         for x in operands
     )

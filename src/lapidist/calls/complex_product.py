@@ -4,7 +4,8 @@
 
 D, C and A are read and written where they lie, as real matrices of twice the length. A launch before the
 product widens B. It also conjugates both operands and multiplies by a complex alpha. What does not lie so is
-copied before, by a launch of the same kernel. Where columns of D touch, the transposed product is computed.
+copied before, by a launch of the same kernel, and so are rows and columns that are gathered. Where columns
+of D touch, the transposed product is computed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.complex_epilogue import of_parts
-from lapidist.calls.complex_operands import JOIN, Multiply, RealForms, as_complex, rows_touch
+from lapidist.calls.complex_operands import JOIN, Multiply, RealForms, as_complex, rows_touch, steps_through
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Operation, Types
+from lapidist.calls.index_operands import IndexOperands
+from lapidist.calls.operation import Operation, Routing, Types
 from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
@@ -32,7 +34,7 @@ from lapidist.frameworks.array_views import permuted
 from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.frameworks.real_views import real_view
 from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, square_for
-from lapidist.planning.widening_pass import Widening
+from lapidist.planning.widening_pass import COLUMNS, ROWS, Widening
 
 
 def multiplied(bound: Bound, call: Call, multiply: Multiply, key: Any) -> Any:
@@ -81,6 +83,8 @@ def require_place(bound: Bound, backend: Backend, stream: Any) -> None:
 
 
 class ComplexProduct(RealForms):
+    routing = Routing()  # of the product of real numbers
+
     def run(self) -> Any:
         bound = self.bound
         result, d = output_of(bound)
@@ -93,24 +97,30 @@ class ComplexProduct(RealForms):
             return bound.deliver(result)
         transposed = not rows_touch(d)
         if transposed:
-            self._require_rows()
-            a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
+            self._require_rows(d)
+            a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), self._transposed(d)
+        reads = bound.alpha != 0 and a.shape[-1] != 0
+        if bound.indices is not None:
+            a, b = self._routed(bound.indices, a, b, transposed, reads)
         alpha, of_right = self._in_two_steps("alpha", bound.alpha)
         beta, of_c = self._in_two_steps("beta", bound.beta)
-        reads = bound.alpha != 0 and a.shape[-1] != 0
         if c is not None:
             c = self._addend(c, of_c)
-        followed = None if bound.epilogue is None else of_parts(self, d.shape[-1], transposed)
+        *batch, m, n = (*bound.d_shape[:-2], *bound.d_shape[:-3:-1]) if transposed else bound.d_shape
+        followed = None if bound.epilogue is None else of_parts(self, n, transposed)
         if reads and bound.precision == THREE_PRODUCTS and a.dtype == b.dtype:
             self._multiply_thrice(a, b, of_right, c, d, (alpha, beta), followed)
             return bound.deliver(result)
         if not reads:
-            *batch, m, n = d.shape
-            left, right = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
+            left, right = self._without_k(a, b, m, n, batch)
         else:
             left, right = self._factors(a, b, of_right)
         self._multiply(left, right, c, self.viewed(d), (alpha, beta), followed)
         return bound.deliver(result)
+
+    def _without_k(self, a: Operand, b: Operand, m: int, n: int, batch: Any) -> tuple[Operand, Operand]:
+        """Real matrices of a product that reads neither operand."""
+        return self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
 
     def _in_two_steps(self, name: str, number: Any) -> tuple[Any, complex | Operand]:
         """alpha or beta as kernels of real numbers take it, and what an operand is multiplied by before."""
@@ -151,12 +161,46 @@ class ComplexProduct(RealForms):
     def fast_path(self) -> FastPath | None:
         return None if not self.steps else fast_path(self.bound, self.steps, self.room.nbytes)
 
-    def _require_rows(self) -> None:
-        if self.bound.operation.types.invariant:
+    def _require_rows(self, d: Operand) -> None:
+        routing = self.bound.operation.routing
+        scattered = routing.scatter_d is not None
+        lost = routing.permuted and not rows_touch(self._transposed(d))  # neighbours touch nowhere
+        if scattered or lost or self.bound.operation.types.invariant:
+            kind = "scattered" if scattered else "permuted" if lost else "invariant"
             raise ArgumentError(
-                "out: must have rows whose elements touch, where complex products are invariant; got strides"
+                f"out: must have rows whose elements touch, where complex products are {kind}; got strides"
                 f" {self.bound.output().strides}. Write into a contiguous array and copy from it"
             )
+
+    def _transposed(self, d: Operand) -> Operand:
+        """The output of the transposed product; a permuted one has its rows, and its columns, in groups."""
+        if not self.bound.operation.routing.permuted:
+            return d.transposed()
+        (*batch, m1, m0, n1, n0), (*around, row1, row0, col1, col0) = d.shape, d.strides
+        return d.viewed((*batch, n1, n0, m1, m0), (*around, col1, col0, row1, row0))
+
+    def _routed(
+        self, indices: IndexOperands, a: Operand, b: Operand, transposed: bool, reads: bool
+    ) -> tuple[Operand, Operand]:
+        """Both operands, with copies of the rows and columns that are gathered. Kernels gather those of a
+        real A, and scatter and permute results.
+        """
+        if indices.moves_results and self.bound.precision == THREE_PRODUCTS:
+            raise ArgumentError(
+                f"precision: {THREE_PRODUCTS!r} leaves products whose sums are not scattered or permuted; got"
+                ' it and such an output. Take precision="ieee"'
+            )
+        scattered, permuted_too = indices.scattered_rows, self.bound.operation.routing.permuted
+        self.routing = Routing(scatter_d=scattered and scattered.owner, permuted=permuted_too)
+        if not reads:
+            return a, b
+        names = ("gather_b", "gather_a") if transposed else ("gather_a", "gather_b")
+        rows, columns = map(indices.get, names)
+        if rows is not None and a.dtype in PART_OF:
+            a = self.picked(a, rows, ROWS)
+        elif rows is not None:
+            self.routing = self.routing._replace(gather_a=rows.owner)
+        return a, b if columns is None else self.picked(b, columns, COLUMNS)
 
     def _factors(self, a: Operand, b: Operand, factor: complex | Operand) -> tuple[Operand, Operand]:
         """The real matrices of both operands. A real A takes B's numbers as they are."""
@@ -219,7 +263,7 @@ class ComplexProduct(RealForms):
         types_of_call = self.call.operation.types
         precision = IEEE if types_of_call.precision == THREE_PRODUCTS else types_of_call.precision
         types = Types(precision=precision, invariant=types_of_call.invariant)
-        operation = Operation(alpha=numbers[0], beta=numbers[1], types=types, epilogue=epilogue)
+        operation = Operation(False, False, False, *numbers, types, self.routing, epilogue=epilogue)
         arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
         call = Call(*arrays, operation, self.call.choices, self.call.stream)
         self.multiply(call)
@@ -235,13 +279,6 @@ def by_number(numbers: Operand) -> Any:
     *around, columns = numbers.shape
     *steps, _ = numbers.strides
     return real_view(numbers, (*around, columns // 2, 2), (*steps, 2, 1)).owner
-
-
-def steps_through(operand: Operand, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Numbers from matrix to matrix of a batch that the operand's own broadcasts to."""
-    extents, strides = operand.shape[:-2], operand.strides[:-2]
-    steps = (0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True))
-    return (*[0] * (len(batch) - len(extents)), *steps)
 
 
 def in_two_steps(number: complex) -> tuple[float, complex]:

@@ -29,7 +29,7 @@ from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.operation import Operation
 from lapidist.calls.repeat import ARRAY_PATHS, remember
 from lapidist.calls.repeat.shape import extra_values, key_with_arrays
-from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
+from lapidist.errors import ArgumentError, ShapeError, explained
 from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.streams import require_stream
 
@@ -44,16 +44,22 @@ OfComplex = Callable[[Any, Bound, Call], Any]
 class SuccessiveGemm(ArrayGemm):
     """Products one after another. The operands of an epilogue belong to the plan."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, of_complex: Callable[[Bound, Call], Any]) -> None:
+        """`of_complex`: how products of complex numbers are planned."""
         calls, workspace = calls_of(call), call.choices.workspace
         every = checked_together(calls, lists_in(call.operation, call.out))
-        if every[0].is_complex and choose_place(every[0].a.device, call.choices.device) != HOST:
-            raise DTypeError(
-                f"a: lists that are planned must hold real matrices; got {every[0].a.dtype}. Plan each"
-                " product, or call gemm with the lists"
-            )
-        self._products = [Gemm(bound, call.choices) for bound in every]
-        super().__init__(self._products[0].problem, self._products[0].place)
+        place = choose_place(every[0].a.device, call.choices.device)
+        if every[0].is_of_halves:
+            from lapidist.calls.complex_halves import require_kernels
+
+            for bound in every:
+                require_kernels(bound, place)
+        if every[0].takes_complex and place != HOST:
+            products = [of_complex(bound, each) for bound, each in zip(every, calls, strict=True)]
+        else:
+            products = [Gemm(bound, call.choices) for bound in every]
+        self._products = products
+        super().__init__(every[0].problem(), place)
         self._operation = call.operation
         self._workspace = None if workspace is None else argument_rules.workspace_of(workspace)
         self.plans = [product.plan for product in self._products if product.plan is not None]

@@ -84,6 +84,13 @@ def complex_product() -> Any:
 
 
 @cache
+def complex_pointers() -> Any:
+    from lapidist.calls import complex_pointers
+
+    return complex_pointers
+
+
+@cache
 def complex_halves() -> Any:
     from lapidist.calls import complex_halves
 
@@ -200,10 +207,14 @@ def multiplied_lists(call: Call) -> Any:
         result = None if fast_path is None else fast_path(call)
         if result is not None:
             return result
-    from lapidist.calls.bound_lists import Listed, batch_of
+    from lapidist.calls.bound_lists import Listed, Pointed, batch_of
     from lapidist.calls.lists import ListGemm
 
     batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
+    place = choose_place(batch.like.device, call.choices.device)
+    if isinstance(batch, Pointed) and batch.stand_in.is_complex and place != HOST:
+        require_stream(call.stream)
+        return complex_pointers().multiplied(batch, call, multiplied_lists)
     way = None if call.choices.workspace is not None else way_of(call.choices.compile)
     ready = ListGemm(batch, call.operation, call.choices, way)
     result = ready.run(batch, call.stream)

@@ -43,7 +43,11 @@ class IndexOperands(Part):
 
     @property
     def scattered_rows(self) -> Operand | None:
-        return self._by_name.get("scatter_d")
+        return self.get("scatter_d")
+
+    def get(self, name: str) -> Operand | None:
+        """The index array of that argument."""
+        return self._by_name.get(name)
 
     @property
     def gathers_a(self) -> bool:

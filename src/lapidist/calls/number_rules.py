@@ -47,7 +47,7 @@ BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
 
 def require_op(name: str, value: object) -> None:
     """What op does to an operand."""
-    if value != "C" or not isinstance(value, str):
+    if not isinstance(value, str) or value != "C":
         require_flag(name, value, f'{BLAS_FLAGS}; "C" conjugates, too')
 
 

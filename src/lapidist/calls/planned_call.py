@@ -15,6 +15,8 @@ from lapidist.frameworks.arrays import HOST
 from lapidist.problems.pointers import Pointers
 
 if TYPE_CHECKING:
+    from lapidist.calls.bound import Bound
+    from lapidist.calls.bound_lists import Pointed
     from lapidist.calls.call import Call, Mode
     from lapidist.calls.complex_plan import ComplexGemm
     from lapidist.calls.executable import Gemm
@@ -106,7 +108,7 @@ def plan(
 def planned(call: Call) -> Gemm | ArrayGemm | ComplexGemm:
     """The plan of a call whose choices were checked. A module is imported by the first call that needs it."""
     if call.is_of_lists:
-        from lapidist.calls.bound_lists import batch_of
+        from lapidist.calls.bound_lists import Pointed, batch_of
         from lapidist.calls.lists import ListGemm
 
         call = call.of_lists()
@@ -117,8 +119,11 @@ def planned(call: Call) -> Gemm | ArrayGemm | ComplexGemm:
         if call.is_successive:
             from lapidist.calls.followed_lists import SuccessiveGemm
 
-            return SuccessiveGemm(call)
+            return SuccessiveGemm(call, complex_plan)
         batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
+        place = choose_place(batch.like.device, call.choices.device)
+        if isinstance(batch, Pointed) and batch.stand_in.is_complex and place != HOST:
+            return complex_plan(batch, call)
         return ListGemm(batch, call.operation, call.choices)
     bound = call.bound()
     place = choose_place(bound.a.device, call.choices.device)
@@ -127,9 +132,13 @@ def planned(call: Call) -> Gemm | ArrayGemm | ComplexGemm:
 
         complex_halves.require_kernels(bound, place)
     if bound.takes_complex and place != HOST:
-        from lapidist.calls.complex_plan import ComplexGemm
-
-        return ComplexGemm(bound, call)
+        return complex_plan(bound, call)
     from lapidist.calls.executable import Gemm
 
     return Gemm(bound, call.choices)
+
+
+def complex_plan(bound: Bound | Pointed, call: Call) -> ComplexGemm:
+    from lapidist.calls.complex_plan import ComplexGemm
+
+    return ComplexGemm(bound, call)

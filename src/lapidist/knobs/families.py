@@ -215,6 +215,9 @@ WIDEN: Knobs = (
     Knob("WIDENED", "1: each number becomes two rows of two real ones; 0: it stays a complex number"),
     OVERLAPS,
     Knob("LEFT_CONJUGATED", "1: the left operand's conjugates are meant, so the second row has their sign"),
+    Knob("GATHERS", "1: rows of A are gathered, 2: columns; 0: neither", 0, MACRO),
+    Knob("Index", "of these rows or columns", "int", TYPE),
+    Knob("LISTED", "1: A is an array of addresses, and C takes those of the results", 0, MACRO),
 )
 QUANTISE: Knobs = (
     VALUE,

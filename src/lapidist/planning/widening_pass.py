@@ -10,6 +10,7 @@ from lapidist.dtypes import TYPES
 from lapidist.launch import Launch, ParameterBlock
 
 THREADS, SIDE = 256, 32  # of a square of numbers
+ROWS, COLUMNS = 1, 2  # that are gathered
 FIRST_TO_OVERLAP = 90  # architecture
 
 
@@ -22,6 +23,9 @@ class Widening(NamedTuple):
     widened: bool = False
     left_conjugated: bool = False
     factor: complex = 1.0
+    gathers: int = 0  # or ROWS, COLUMNS
+    index_type: str = "int32"
+    listed: bool = False  # matrices whose addresses lie in an array
 
 
 def overlaps_on(architecture: str) -> bool:
@@ -29,8 +33,8 @@ def overlaps_on(architecture: str) -> bool:
     return int(architecture.strip("sm_af")) >= FIRST_TO_OVERLAP
 
 
-def parameters_of(part: str) -> ParameterBlock:
-    kind = {"float16": "f16", "float32": "f32", "float64": "f64"}[part]
+def parameters_of(widening: Widening) -> ParameterBlock:
+    kind = {"float16": "f16", "float32": "f32", "float64": "f64"}[widening.part]
     return ParameterBlock(
         [
             ("A", "pointer"),
@@ -39,6 +43,8 @@ def parameters_of(part: str) -> ParameterBlock:
             *((f"a_{step}", "i64") for step in ("row", "col", "matrix")),
             ("re", kind),
             ("im", kind),
+            *([("B", "pointer"), ("b_matrix", "i64")] if widening.gathers else []),
+            *([("C", "pointer")] if widening.listed else []),
         ]
     )
 
@@ -51,8 +57,11 @@ def widen(
     widening: Widening,
     architecture: str,
     assembled: bool = True,
+    index_step: int = 0,
 ) -> Launch:
-    """`steps`: numbers from row to row, column to column and matrix to matrix."""
+    """`steps`: numbers from row to row, column to column and matrix to matrix. `index_step`: from the indices
+    of a matrix to those of the next.
+    """
     (rows, columns), factor = shape, complex(widening.factor)
     overlaps = overlaps_on(architecture)
     macros = {
@@ -65,10 +74,13 @@ def widen(
         "WIDENED": int(widening.widened),
         "LEFT_CONJUGATED": int(widening.left_conjugated),
         "OVERLAPS": int(overlaps),
+        "GATHERS": widening.gathers,
+        "Index": {"int32": "int", "int64": "long long"}[widening.index_type],
+        "LISTED": int(widening.listed),
     }
-    parameters = parameters_of(widening.part)
+    parameters = parameters_of(widening)
     numbers = dict(zip(("a_row", "a_col", "a_matrix"), steps, strict=True))
-    sizes = {"rows": rows, "columns": columns, "re": factor.real, "im": factor.imag}
+    sizes = {"rows": rows, "columns": columns, "re": factor.real, "im": factor.imag, "b_matrix": index_step}
     content = bytes(parameters.pack({**numbers, **sizes}))
     binary = compile_kernel("packing/widen.cu", "widen", macros, architecture, assembled=assembled)
     blocks = -(-rows // SIDE) * -(-columns // SIDE) * matrices

@@ -7,6 +7,7 @@ precision."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -82,7 +83,8 @@ def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
     alpha, trans_a, trans_b, precision = how
     g, a, precision = *of_one_type(g, a), summed_freely(precision)
     if len(shape) == 2 and g.ndim > 2 and not trans_a and not (rows_are_split(a) or rows_are_split(g)):
-        a, g = a.flatten(0, -2), g.flatten(0, -2)  # one product sums over the batch
+        # one product sums over the batch; torch's is_grads_batched has no rule for flatten
+        a, g = (x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) for x in (a, g))
     if trans_b:
         product = multiplied(g, a, alpha, True, trans_a, precision)
     else:

@@ -18,9 +18,9 @@ from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
-from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.fused_epilogues import is_separate
+from lapidist.torch.gradients import multiplied
 from lapidist.torch.invariant_precision import with_invariance
 from lapidist.torch.operators import TYPES, Operator
 
@@ -141,7 +141,7 @@ def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     if ctx.needs_input_grad[0]:
         both = (gradient + gradient.mH).to(a.dtype)
         left, right = (a, both) if ctx.trans else (both, a)
-        of_a = operators.gemm(left, right, None, ctx.alpha, 0.0, False, False, None, ctx.precision)
+        of_a = multiplied(left, right, ctx.alpha, False, False, ctx.precision)
     if ctx.needs_input_grad[1]:
         of_c = (gradient * ctx.beta).sum_to_size(ctx.shape)
     return of_a, of_c, None, None, None, None, None

@@ -5,17 +5,32 @@
 //                            -im re             row r becomes rows 2r and 2r + 1, of twice the length
 //
 // A block takes a square of SIDE x SIDE numbers through shared memory, so that lines are read and written as
-// they lie. CONJUGATED and SCALED come first.
+// they lie. CONJUGATED and SCALED come first. Rows or columns of A may be gathered. Matrices may lie anywhere:
+// then A is an array of their addresses, and those of the results go to C.
 #include "config.cuh"
 #include "overlap.cuh"
 
 typedef long long i64;
 
 constexpr int SIDE = 32, LINES = THREADS / SIDE;
+constexpr int ROWS = 1, COLUMNS = 2;  // of A, that are gathered
 
 struct alignas(2 * sizeof(Part)) Complex {
   Part re, im;
 };
+
+#if GATHERS
+#define INDEX_PARAMETERS , const Index *B, i64 b_matrix
+#define PICKED(i) static_cast<int>(B[matrix * b_matrix + (i)])
+#else
+#define INDEX_PARAMETERS
+#define PICKED(i) (i)
+#endif
+#if LISTED
+#define LIST_PARAMETERS , i64 *C
+#else
+#define LIST_PARAMETERS
+#endif
 
 __device__ __forceinline__ Complex number_at(const Part* A, i64 index) {
   if (OF_REAL) return {A[index], Part(0)};
@@ -30,7 +45,7 @@ __device__ __forceinline__ Complex finished(Complex z, Part re, Part im) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     widen(const Part* A, Complex* D, int rows, int columns, i64 a_row, i64 a_col, i64 a_matrix, Part re,
-          Part im) {
+          Part im INDEX_PARAMETERS LIST_PARAMETERS) {
   // a column of the square is read across banks: rows are one number longer
   __shared__ Complex square[SIDE][SIDE + 1];
   const int across = (columns + SIDE - 1) / SIDE, squares = across * ((rows + SIDE - 1) / SIDE);
@@ -42,11 +57,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     wait_for_last_launch();
   }
   D += static_cast<i64>(matrix) * rows * columns * (WIDENED ? 2 : 1);
+#if LISTED
+  A = reinterpret_cast<const Part*>(reinterpret_cast<const i64*>(A)[matrix]);
+  if (number == 0 && threadIdx.x == 0) C[matrix] = reinterpret_cast<i64>(D);
+#endif
 #pragma unroll
   for (int line = threadIdx.x / SIDE; line < SIDE; line += LINES) {
     const int r = READ_DOWN ? lane : line, c = READ_DOWN ? line : lane;
-    if (row + r < rows && col + c < columns)
-      square[r][c] = number_at(A, matrix * a_matrix + (row + r) * a_row + (col + c) * a_col);
+    if (row + r < rows && col + c < columns) {
+      const i64 of_row = GATHERS == ROWS ? PICKED(row + r) : row + r;
+      const i64 of_col = GATHERS == COLUMNS ? PICKED(col + c) : col + c;
+      square[r][c] = number_at(A, matrix * a_matrix + of_row * a_row + of_col * a_col);
+    }
   }
   __syncthreads();
   if (col + lane >= columns) return;

@@ -124,6 +124,8 @@ class JointRuns:
         the warp's registers are what they must be."""
         turns, self.running = self.turns.get(cohort.first_warp), cohort
         if number not in self.quiet or lanes.index is not None or not self.may_join(cohort, number):
+            if turns is not None:
+                turns.ahead.clear()  # which begins with this block, and it runs that by itself
             self.settle(cohort, turns)
             return None
         if turns is None:
