@@ -204,6 +204,16 @@ def served(
     instead("served", device, as_json, csv, html, record)
 
 
+@app.command(
+    "few_bits_model", epilog=examples("bench few_bits_model", "bench few_bits_model --record results")
+)
+def few_bits_model(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
+) -> None:
+    """Measure decode of a model whose weights have few bits."""
+    instead("few_bits_model", device, as_json, csv, html, record)
+
+
 def in_parts(subject: str, help: str) -> None:
     """The command of a study whose cases are numbered, so that a part of them can be measured."""
 
