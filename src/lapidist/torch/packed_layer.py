@@ -80,12 +80,15 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
         self.register_parameter("weight", None)
         super().hold(weight)
 
+    @property
+    def _distribute_module_applied(self) -> bool:
+        """What torch's distribute_module reads before it changes a layer."""
+        raise ArgumentError(
+            "parallelize_module: torch's styles split plain weights; got a PackedLinear. Swap a model after"
+            " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in it"
+        )
+
     def forward(self, input: Any) -> Any:
-        if hasattr(self.codes, "placements"):
-            raise ArgumentError(
-                "ColwiseParallel: torch's styles split plain weights; got a PackedLinear. Swap a model after"
-                " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in it"
-            )
         return linear(input, self.packed_weight, self.bias)
 
     def extra_repr(self) -> str:
