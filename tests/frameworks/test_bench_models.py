@@ -115,3 +115,17 @@ def test_conditions_say_whether_triton_was_there(monkeypatch: pytest.MonkeyPatch
         assert study.words_of_triton().startswith(words)
         peers = [contender.name for contender in study.contenders_of(stage, case)]
         assert (study.TRITON in peers) == (version is not None)
+
+
+@pytest.mark.parametrize("routing", ["gathered", "scattered"])
+def test_rows_of_packed_experts_are_those_of_bf16(torch: Any, monkeypatch: Any, routing: str) -> None:
+    study = importlib.import_module("lapidist_lab.bench.studies.few_bits_experts")
+    monkeypatch.setattr("lapidist_lab.bench.studies.turns.TURN_SECONDS", 0.001)
+    case = study.Case(study.Layer("small", 3, 128, 40), routing, 5, 2)
+    weights = torch.stack([study.whole_numbers(40, 128, "cpu") * 2.0**study.EXPONENT for _ in range(3)])
+    routed = study.Routed(case, weights)
+    times, worst = study.contest(routed, lambda call: call, lambda _: None, 1)
+    assert max(worst) < 1
+    records = study.records_of(times, worst, case, "here", 1)
+    assert [record.kernel for record in records] == [f"{way}, {routing}" for way in study.WAYS]
+    assert max(record.ratio for record in records[:2]) == 1.0

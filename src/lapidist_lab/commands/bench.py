@@ -242,6 +242,7 @@ in_parts("emulated", "Measure emulated float32, and its errors, beside cuBLAS.")
 in_parts("invariant", "Measure what it costs that rows keep their bits.")
 in_parts("complex", "Measure products of complex numbers, beside cuBLAS.")
 in_parts("few_bits", "Measure weights of few bits, beside bfloat16 and torch's.")
+in_parts("few_bits_experts", "Measure rows of tokens by packed experts, gathered and scattered.")
 in_parts("symmetric", "Measure symmetric products by half their tiles, beside cuBLAS.")
 
 
