@@ -25,7 +25,7 @@ class FewBits:
     """A b that is no array, and whose products are those of lapidist.quantised, which gives it both."""
 
     __slots__ = ()
-    WAY_OUT: ClassVar[str] = "Multiply by it with matmul, linear or grouped, or unpack it"
+    WAY_OUT: ClassVar[str] = "Multiply by it with lapidist.matmul or grouped, or unpack it"
     grouped: ClassVar[Callable[[Operation, Mapping[str, Any]], Any]]
     product: ClassVar[Callable[[Any, Any], Any]]
     __array_ufunc__: ClassVar[None] = None  # so NumPy leaves x @ weight to __rmatmul__
