@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,9 @@ def test_python_s_operator_multiplies_by_packed_weights() -> None:
     assert np.array_equal(rows @ quantised.pack(np.eye(64, 32), "int8"), rows[:, :32])
     with pytest.raises(LapidistError, match="x: must have k = 64 columns"):
         np.ones((2, 32), np.float16) @ quantised.pack(np.eye(64, 32), "int8")
+
+
+def test_all_attributes_of_a_layer_can_be_read() -> None:
+    """As tracers do. torch's distribute_module reads one, which then says that it cannot split."""
+    layer = lapidist.torch.PackedLinear(quantised.pack(torch.randn(64, 8), "int4"))
+    assert dict(inspect.getmembers(layer))["_distribute_module_applied"] is False

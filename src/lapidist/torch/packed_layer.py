@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,7 +83,10 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
 
     @property
     def _distribute_module_applied(self) -> bool:
-        """What torch's distribute_module reads before it changes a layer."""
+        """What torch's distribute_module reads before it changes a layer. Who looks at all attributes of a
+        layer reads it, too."""
+        if sys._getframe(1).f_code.co_name != "distribute_module":
+            return "_distribute_module_applied" in self.__dict__
         raise ArgumentError(
             "parallelize_module: torch's styles split plain weights; got a PackedLinear. Swap a model after"
             " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in it"
