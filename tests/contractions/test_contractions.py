@@ -377,3 +377,17 @@ def test_arrays_of_no_framework_are_refused() -> None:
 def test_a_gpu_that_is_not_there_is_told_of() -> None:
     with pytest.raises((DeviceError, ArgumentError)):
         lapidist.tensordot(CUBE, CUBE, device="gpu7")
+
+
+def test_keywords_of_others_are_named() -> None:
+    a = np.ones((2, 2))
+    for keyword, words in (
+        ("invariant", "with lapidist.invariant"),
+        ("optimize", "two operands have one order"),
+    ):
+        for call in (
+            lambda **more: lapidist.einsum("ij,jk", a, a, **more),
+            lambda **more: lapidist.tensordot(a, a, **more),
+        ):
+            with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'.*{words}"):
+                call(**{keyword: True})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,3 +84,48 @@ def test_a_served_model_goes_through_its_trace(torch: Any, monkeypatch: Any) -> 
     first, second = study.records_of([[2.0, 2.0, 4.0], [1.0, 1.0, 1.0]], small, shape, "here")
     assert (first.ratio, second.ratio, first.note) == (0.5, 1.0, "4 tokens/s")
     assert (first.mode, first.m, len(times)) == (study.MODE, 9, 2)
+
+
+def test_a_model_of_few_bits_has_the_logits_of_bf16(torch: Any, monkeypatch: Any) -> None:
+    study = importlib.import_module("lapidist_lab.bench.studies.few_bits_model")
+    monkeypatch.setattr("lapidist_lab.bench.studies.turns.TURN_SECONDS", 0.001)
+    shape = study.Shape(2, 128, 256, 4, 2, 40)
+    model = study.Decoder(shape, "cpu", (1, 3))
+    with torch.inference_mode():
+        ways = model.ways()
+        model.warm(ways, 2)
+        times, worst = study.contest(model, ways, 3, lambda call: call, lambda _: None, 2)
+        assert [way.name for way in ways] == study.NAMES
+        assert max(worst) < 1
+        ways[2].head.codes.zero_()
+        assert study.contest(model, ways, 3, lambda call: call, lambda _: None, 1)[1][2] > 1
+    seconds = [[4.0, 4.0, 5.0], [3.0], [1.0], [2.0]]
+    records = study.records_of(seconds, worst, 3, shape, "here")
+    assert [record.ratio for record in records] == [0.75, 1.0, 3.0, 1.5]
+    assert {record.peer for record in records} == {study.PLAIN}
+    assert (records[2].m, records[2].note, records[2].mode) == (3, "3 tokens/s", "few bits")
+    assert [len(turns) for turns in times] == [2] * 4
+
+
+def test_conditions_say_whether_triton_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = importlib.import_module("lapidist_lab.bench.studies.few_bits")
+    stage, case = SimpleNamespace(framework=SimpleNamespace(capturable=True)), study.CASES[0]
+    for version, words in ((None, "without Triton"), ("3.9.0", "few_bits_triton by Triton 3.9.0")):
+        monkeypatch.setattr(study, "version_of", lambda _, version=version: version)
+        assert study.words_of_triton().startswith(words)
+        peers = [contender.name for contender in study.contenders_of(stage, case)]
+        assert (study.TRITON in peers) == (version is not None)
+
+
+@pytest.mark.parametrize("routing", ["gathered", "scattered"])
+def test_rows_of_packed_experts_are_those_of_bf16(torch: Any, monkeypatch: Any, routing: str) -> None:
+    study = importlib.import_module("lapidist_lab.bench.studies.few_bits_experts")
+    monkeypatch.setattr("lapidist_lab.bench.studies.turns.TURN_SECONDS", 0.001)
+    case = study.Case(study.Layer("small", 3, 128, 40), routing, 5, 2)
+    weights = torch.stack([study.whole_numbers(40, 128, "cpu") * 2.0**study.EXPONENT for _ in range(3)])
+    routed = study.Routed(case, weights)
+    times, worst = study.contest(routed, lambda call: call, lambda _: None, 1)
+    assert max(worst) < 1
+    records = study.records_of(times, worst, case, "here", 1)
+    assert [record.kernel for record in records] == [f"{way}, {routing}" for way in study.WAYS]
+    assert max(record.ratio for record in records[:2]) == 1.0

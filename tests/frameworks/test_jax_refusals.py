@@ -32,6 +32,9 @@ def scaled(acc: Any, scale: lapidist.Scalar) -> Any:
 
 BASED = based(base=np.ones((2, 2), "f4"))
 CALLS: dict[str, Call] = {  # by the words of the error
+    "b: must be an array of JAX or NumPy; got PackedWeight. Multiply by it with lapidist.matmul": (
+        lambda jax, ours: ours.matmul(A, lapidist.quantised.pack(np.ones((64, 8)), "int8"))
+    ),
     "b: element type must be that of a, float32; got float16": lambda jax, ours: jax.jit(ours.matmul)(
         A, B.astype("f2")
     ),

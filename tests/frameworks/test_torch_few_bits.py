@@ -388,6 +388,19 @@ def test_a_checkpoint_that_does_not_fit_changes_no_layer() -> None:
     assert not lapidist.torch.load_packed(model, {**right, **eights}, zero_offset=0)
     with pytest.raises(lapidist.errors.LapidistError, match="state: must have packed weights"):
         lapidist.torch.load_packed(model, {})
+    with pytest.raises(
+        lapidist.errors.LapidistError, match="state: 0 must be a layer that is not packed yet"
+    ):
+        lapidist.torch.load_packed(model, right)
+
+
+def test_a_model_without_numbers_takes_those_of_a_checkpoint() -> None:
+    with torch.device("meta"):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 32, dtype=torch.bfloat16))
+    state = gptq_state("0", torch.full((64, 32), 9), torch.ones(1, 32).half(), torch.zeros(1, 32))
+    lapidist.torch.load_packed(model, {**state, "0.bias": torch.arange(32.0)})
+    result = model(torch.ones(2, 64, dtype=torch.bfloat16))
+    assert torch.equal(result, (64 * 8 + torch.arange(32.0)).bfloat16().expand(2, 32))
 
 
 def tensors_of_files() -> dict[str, tuple[Any, dict[str, Any]]]:

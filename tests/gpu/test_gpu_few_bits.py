@@ -189,3 +189,20 @@ def test_a_graph_multiplies_again(torch: Any) -> None:
     x.copy_(torch.randn_like(x))
     graph.replay()
     assert torch.equal(out, lapidist.matmul(x, packed))
+
+
+def test_triton_s_kernel_multiplies(torch: Any) -> None:
+    """The peer of `lapidist bench few_bits`, in each of its configs."""
+    pytest.importorskip("triton")
+    from lapidist_lab.bench.studies import few_bits_triton
+
+    for m, n, k in ((5, 200, 384), (100, 72, 256)):
+        codes = torch.randint(16, (k, n), device="cuda", dtype=torch.uint8)
+        factors = torch.exp2(torch.randint(-8, 0, (k // 128, n), device="cuda").float()).bfloat16()
+        x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+        exact = x.double() @ ((codes.double() - 8) * factors.double().repeat_interleave(128, 0))
+        allowed = exact.abs() * ULP["bfloat16"] + x.double().abs().sum(1, keepdim=True) * 2.0**-14
+        for config in few_bits_triton.configs(m):
+            out, room = torch.empty_like(exact, dtype=torch.bfloat16), torch.empty(8, m, n, device="cuda")
+            few_bits_triton.launch(config, x, few_bits_triton.in_bytes(codes), factors, out, room)
+            assert bool(((out.double() - exact).abs() <= allowed).all()), config

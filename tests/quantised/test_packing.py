@@ -149,6 +149,14 @@ def test_packed_bits_stay_as_they_were(format: str, more: Any, sums: list[int]) 
         (lambda: quantised.pack(np.ones((64, 8)), "int3"), "format: must be one of int4, .*; got 'int3'"),
         (lambda: quantised.pack(np.ones((96, 8)), "int8"), "k must be a multiple of 64, .*; got 96"),
         (lambda: quantised.pack(np.ones((64, 8)), "int4", group=48), "group: must divide k = 64; got 48"),
+        (lambda: quantised.pack(np.ones((192, 8)), "int4", group=128), "k = 192; got 128. Take 32 or 64"),
+        (lambda: quantised.pack(np.ones((100, 8)), "mxfp4"), "weight: k must be a multiple of 64"),
+        (
+            lambda: quantised.from_gptq(
+                np.zeros((16, 8), np.int32), np.ones((1, 8), np.float16), g_idx=np.zeros(64)
+            ),
+            "g_idx: must have 8 entries for each row of qweight, .*: 128; got 64",
+        ),
         (lambda: quantised.pack(np.ones((64, 8)), "mxfp4", group=64), "mxfp4 has a factor for 32"),
         (lambda: quantised.pack(np.ones((64, 8)), "e4m3", zero_points=True), "zero_points: are for int4"),
         (lambda: quantised.pack(np.full((64, 8), np.nan), "int8"), "weight: must be finite"),

@@ -147,9 +147,11 @@ def after_styles(mesh: Any) -> None:
     with pytest.raises(ArgumentError, match="weights: DTensors are packed where ColwiseParallel"):
         lt.swap(by_hand, weights="mxfp4")
     packed = lt.PackedLinear.packed(two_layers()[0], "mxfp4")
-    split = parallel.parallelize_module(packed, mesh, parallel.ColwiseParallel())
-    with pytest.raises(ArgumentError, match="Swap a model after parallelize_module, or name Col"):
-        split(x)
+    before = packed(x)
+    for style in (parallel.ColwiseParallel(), parallel.RowwiseParallel()):
+        with pytest.raises(ArgumentError, match="Swap a model after parallelize_module, or name Col"):
+            parallel.parallelize_module(packed, mesh, style)
+    assert torch.equal(packed(x), before)
 
 
 def everything(device: str) -> None:

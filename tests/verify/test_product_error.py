@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -82,3 +82,26 @@ def test_bad_arguments(rng: np.random.Generator) -> None:
         lapidist.verify.report(a, b, d, plan=3)
     with pytest.raises(ArgumentError, match=r"plan: must .* returned for a kernel; got Gemm"):
         lapidist.verify.report(a, b, d, plan=lapidist.plan(a, b))
+    with pytest.raises(ShapeError, match=r"b: must have as many rows as a has columns; .* \(200, 33\)"):
+        lapidist.verify.report(a.T, b, d)
+    packed = lapidist.quantised.pack(np.ones((64, 8)), "int8")
+    with pytest.raises(DTypeError, match=r"b: must be .*; got PackedWeight.*unpack\(weight\)"):
+        lapidist.verify.report(a[:, :64], packed, d)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_must_be_infinite_or_nan_is_right(rng: np.random.Generator) -> None:
+    a, b = operands(rng)
+    a[2, 3], a[4, 5] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        d = (a.astype("f8") @ b.astype("f8")).astype(np.float32)
+    right = lapidist.verify.report(a, b, d)
+    assert right.ok
+    assert right.where[0] not in (2, 4)
+    assert right.typical < 1e-6
+    for row, value in ((2, 1.0), (2, np.nan), (4, np.inf), (6, np.nan)):
+        wrong = d.copy()
+        wrong[row, 7] = value
+        report = lapidist.verify.report(a, b, wrong)
+        assert not report.ok
+        assert report.where == (row, 7)

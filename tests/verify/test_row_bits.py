@@ -87,3 +87,5 @@ def test_rows_and_results_are_arrays_of_rows(rows: Array) -> None:
         lapidist.verify.invariant(lambda x: x[1:], rows)
     with pytest.raises(ShapeError, match="function: must return as many rows"):
         lapidist.verify.invariant(lambda x: 1.0, rows)
+    with pytest.raises(ArgumentError, match="function: must be called with rows; got ndarray"):
+        lapidist.verify.invariant(rows)

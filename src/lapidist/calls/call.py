@@ -22,10 +22,17 @@ LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
 class FewBits:
-    """A b that is no array, and whose products are those of lapidist.quantised, which gives it `grouped`."""
+    """A b that is no array, and whose products are those of lapidist.quantised, which gives it both."""
 
     __slots__ = ()
+    WAY_OUT: ClassVar[str] = "Multiply by it with lapidist.matmul or grouped, or unpack it"
     grouped: ClassVar[Callable[[Operation, Mapping[str, Any]], Any]]
+    product: ClassVar[Callable[[Any, Any], Any]]
+    __array_ufunc__: ClassVar[None] = None  # so NumPy leaves x @ weight to __rmatmul__
+
+    def __rmatmul__(self, x: Any) -> Any:
+        """x @ weight"""
+        return FewBits.product(x, self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ matmul.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from lapidist.api import matmul
 from lapidist.backends.selection import is_on_host
 from lapidist.calls import argument_rules
 from lapidist.calls.kernel_choice import require_place
+from lapidist.calls.keywords import unexpected
 from lapidist.calls.numpy_protocols import as_array
 from lapidist.contractions.arrangement import Arrangement, Layout, arrangement
 from lapidist.contractions.subscripts import Subscripts, paired, parsed, require_spec
@@ -22,6 +23,10 @@ from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
 
 Array = TypeVar("Array")
+WAYS_OUT = {
+    "invariant": "Write it around the call: with lapidist.invariant():",
+    "optimize": "Leave it out: two operands have one order",
+}
 
 
 @not_in_graphs("einsum", "torch.einsum")
@@ -36,6 +41,7 @@ def einsum(
     precision: Precision = "ieee",
     stream: Any = None,
     device: int | str | None = None,
+    **unknown: NoReturn,
 ) -> Array:
     """numpy.einsum of two operands, where the contraction is a GEMM or a batch of them.
 
@@ -73,6 +79,8 @@ def einsum(
     >>> lapidist.einsum("bhqd,bhkd->bhqk", queries, keys).shape
     (2, 4, 5, 6)
     """
+    if unknown:
+        raise unexpected(einsum, unknown, WAYS_OUT)
     require_spec(spec, len(more))
     require_place(device)
     first, second = array_of(a, "a", device), array_of(b, "b", device)
@@ -93,6 +101,7 @@ def tensordot(
     precision: Precision = "ieee",
     stream: Any = None,
     device: int | str | None = None,
+    **unknown: NoReturn,
 ) -> Array:
     """numpy.tensordot, as one GEMM.
 
@@ -116,6 +125,8 @@ def tensordot(
     >>> lapidist.tensordot(np.ones((2, 3, 4)), np.ones((4, 3, 5)), axes=([1, 2], [1, 0])).shape
     (2, 5)
     """
+    if unknown:
+        raise unexpected(tensordot, unknown, WAYS_OUT)
     require_place(device)
     first, second = array_of(a, "a", device), array_of(b, "b", device)
     subscripts = paired(axes, tuple(first.shape), tuple(second.shape))

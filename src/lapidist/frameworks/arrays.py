@@ -348,6 +348,7 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
     except Exception as error:  # whatever its methods raise, or cuda.core of what they return
         why, multiplies = str(error) or type(error).__name__, hasattr(array, "matmul")  # PreparedWeight
         way_out = f"Write {name}.matmul(...)" if multiplies else "Make it an array of one of them"
+        way_out = getattr(array, "WAY_OUT", way_out)  # of few bits
         raise DTypeError(
             f"{name}: must be a NumPy, torch, CuPy or JAX array or speak DLPack or __cuda_array_interface__;"
             f" got {type(array).__name__} ({why}). {way_out}"

@@ -208,10 +208,8 @@ def scaled(alpha: Any, beta: Any, c: Any) -> tuple[complex, complex, Any]:
 
 def array_of(name: str, value: Any) -> Any:
     if not isinstance(value, (jax.Array, np.ndarray)):
-        raise DTypeError(
-            f"{name}: must be an array of JAX or NumPy; got {type(value).__name__}. Pass it through"
-            " jax.numpy.asarray first"
-        )
+        way_out = getattr(value, "WAY_OUT", "Pass it through jax.numpy.asarray first")  # of few bits
+        raise DTypeError(f"{name}: must be an array of JAX or NumPy; got {type(value).__name__}. {way_out}")
     return jax.numpy.asarray(value)
 
 

@@ -49,6 +49,7 @@ def grouped(operation: Any, arguments: Any) -> Any:
 
 
 FewBits.grouped = staticmethod(grouped)
+FewBits.product = staticmethod(matmul)
 
 PACK = 'Write lapidist.quantised.pack(weight, "int4"), say'
 NAMED_OTHERWISE = {

@@ -45,6 +45,7 @@ def matmul(
     scale_a, out_dtype = more.pop("scale_a", None), more.pop("out_dtype", None)
     require_bias_alone(bias)
     plain.require_weight(weight, x)
+    plain.require_free_order()
     plain.require_current_stream(more.pop("stream", None))
     operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
     device, decode = more.pop("device", None), more.pop("decode", None)
@@ -104,6 +105,7 @@ def grouped(operation: Operation, named: Mapping[str, Any]) -> Any:
             f"b: must be weights of all groups, PackedExperts; got {experts!r}. Put them together with"
             " lapidist.quantised.stack"
         )
+    plain.require_free_order(operation.types.invariant)
     plain.require_current_stream(named["stream"])
     out, device = named["out"], named["device"]
     x_operand, arrays = operand_of(named["a"], "x"), plain.arrays_of(experts)

@@ -90,6 +90,11 @@ class PackedExperts(PackedWeight):
     shape: tuple[int, int, int]  # type: ignore[assignment]
 
     def __getitem__(self, number: int) -> PackedWeight:
+        if not hasattr(number, "__index__"):
+            raise ArgumentError(
+                f"number: must be that of a group; got {number!r}. Put several together with"
+                " lapidist.quantised.stack([weight[0], weight[1]]), say"
+            )
         arrays = (None if array is None else array[number] for array in (self.codes, self.scales, self.zeros))
         return PackedWeight(self.shape[1:], self.format, self.group, self.scale_type, *arrays)
 
@@ -136,6 +141,7 @@ def load(state: Mapping[str, Any]) -> PackedWeight:
             " PackedWeight.state_dict() returned"
         )
     layout = [int(number) for number in state["layout"]]
+    require_layout(layout)
     weight = of_layout(layout, state["codes"], state["scales"], state.get("zeros"))
     require_arrays(weight)
     return weight
@@ -151,8 +157,17 @@ def of_layout(layout: Sequence[int], codes: Any, scales: Any, zeros: Any) -> Pac
     return PackedWeight((k, n), *more)
 
 
+def require_layout(layout: list[int]) -> None:
+    known = len(layout) == 5 and layout[3] in range(len(SCALE_TYPES))
+    if not known or layout[4] not in range(len(ORDER_OF_FORMATS)):
+        raise ArgumentError(
+            f"state: layout must be k, n, group, and the numbers of a type of factors and of a format; got"
+            f" {layout}. Pass what PackedWeight.state_dict() returned, of no later version"
+        )
+
+
 def require_arrays(weight: PackedWeight) -> None:
-    """Kernels read as much as the layout says."""
+    """Kernels read as much as the layout says, in its types."""
     groups, (k, n) = weight.shape[:-2], weight.shape[-2:]
     of_k = -(-k // max(BLOCK, weight.group))
     factors = (*groups, tiles_of(n), of_k, QUARTERS, 8, max(1, BLOCK // weight.group), 2)
@@ -161,8 +176,20 @@ def require_arrays(weight: PackedWeight) -> None:
         "scales": factors,
         "zeros": (*groups, 1) if weight.format.name == "nvfp4" else factors,
     }
+    whole, of_factors = weight.format.name == "nvfp4", weight.scale_type
+    types = {
+        "codes": "int32",
+        "scales": "uint8" if of_factors in ("e8m0", "e4m3") else of_factors,
+        "zeros": "float32" if whole else "uint8",
+    }
     for name, expected in shapes.items():
         array = getattr(weight, name)
+        dtype = None if array is None else str(array.dtype).removeprefix("torch.")
+        if dtype not in (None, types[name]):
+            raise DTypeError(
+                f"state: {name} must be {types[name]}, as its layout says; got {dtype}. Leave packed arrays"
+                " out where a state's type is changed"
+            )
         if array is not None and tuple(array.shape) != expected:
             raise ShapeError(
                 f"state: {name} must have shape {expected}, as its layout says; got {tuple(array.shape)}."
@@ -176,8 +203,9 @@ def made(codes: Any, scales: Any, zeros: Any, format: Format, scale_type: str, l
     group = require_groups(k, n, tuple(scales.shape), "scales", GROUP_OF.get(format.name))
     whole = format.name == "nvfp4"
     if zeros is not None and not whole and zeros.shape != scales.shape:
+        shape = tuple(scales.shape)
         raise ShapeError(
-            f"zeros: must have the shape of scales, {scales.shape}; got {zeros.shape}. Correct it"
+            f"zeros: must have the shape of scales, {shape}; got {tuple(zeros.shape)}. Correct it"
         )
     words = in_fragments(codes, format.bits)
     if format.name in GROUP_OF:
@@ -188,13 +216,17 @@ def made(codes: Any, scales: Any, zeros: Any, format: Format, scale_type: str, l
     return PackedWeight((k, n), format, group, scale_type, *(placed_like(array, like) for array in arrays))
 
 
-def require_groups(k: int, n: int, shape: tuple[int, ...], name: str, only: int | None = None) -> int:
-    """The steps of k in a group, from the shape of factors. `only`: what the format has."""
+def require_blocks(k: int) -> None:
     if k == 0 or k % BLOCK:
         raise ShapeError(
             f"weight: k must be a multiple of {BLOCK}, which a warp decodes at once; got {k}. Pad it,"
             " or keep it as it is: swap(where=) leaves layers out"
         )
+
+
+def require_groups(k: int, n: int, shape: tuple[int, ...], name: str, only: int | None = None) -> int:
+    """The steps of k in a group, from the shape of factors. `only`: what the format has."""
+    require_blocks(k)
     if len(shape) != 2 or shape[1] != n or shape[0] == 0 or k % shape[0]:
         raise ShapeError(
             f"{name}: must have shape (groups of k, {n}), with groups that divide k = {k}; got {shape}."

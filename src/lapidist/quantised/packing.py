@@ -10,8 +10,16 @@ from lapidist.calls.keywords import unexpected
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import as_words
-from lapidist.quantised.number_formats import GROUP_OF, SYMMETRIC_ZERO, format_named
-from lapidist.quantised.packed_weight import PackedWeight, made, on_host, placed_like, require_groups, stack
+from lapidist.quantised.number_formats import GROUP_OF, GROUPS, SYMMETRIC_ZERO, format_named
+from lapidist.quantised.packed_weight import (
+    PackedWeight,
+    made,
+    on_host,
+    placed_like,
+    require_blocks,
+    require_groups,
+    stack,
+)
 from lapidist.quantised.quantising import (
     as_bytes,
     cast,
@@ -56,9 +64,12 @@ def pack(
     if only is not None and group not in (None, only):
         raise ArgumentError(f"group: {format} has a factor for {only} steps of k; got {group}. Leave it out")
     k, n = plain.shape
+    require_blocks(k)
     size = only if only is not None else k if group is None else group
     if not isinstance(size, int) or size <= 0 or k % size:
-        raise ArgumentError(f"group: must divide k = {k}; got {group!r}. Take 32, 64 or 128")
+        fitting = [str(steps) for steps in GROUPS if k % steps == 0]
+        named = f"{', '.join(fitting[:-1])} or {fitting[-1]}"
+        raise ArgumentError(f"group: must divide k = {k}; got {group!r}. Take {named}")
     require_groups(k, n, (k // size, n), "group", only)
     parts = cast(plain, "float32").reshape(k // size, size, n)
     if not library_of(parts).isfinite(parts).all():
@@ -110,6 +121,11 @@ def from_gptq(
     codes = cast(nibbles_of(words).swapaxes(1, 2).reshape(k, n), "uint8")
     factors = on_device_of(scales, qweight, "scales")
     group = require_groups(k, n, tuple(factors.shape), "scales")
+    if g_idx is not None and len(g_idx) != k:
+        raise ShapeError(
+            f"g_idx: must have 8 entries for each row of qweight, which has 4 bits a code: {k}; got"
+            f" {len(g_idx)}. Pass those of this layer, or unpack codes of 8 bits for from_codes"
+        )
     if g_idx is not None and not np.array_equal(on_host(g_idx), np.arange(k) // group):
         raise ArgumentError(
             "g_idx: groups must be neighbours along k; got a weight in the order of activations (desc_act)."

@@ -14,7 +14,7 @@ from lapidist.calls.argument_rules import require_no_gradient
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
-from lapidist.calls.operation import Groups, Operation
+from lapidist.calls.operation import Groups, Operation, is_invariant
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
@@ -62,6 +62,7 @@ def product(
     those of `out_dtype`, and its codes are never rounded.
     """
     require_weight(weight, x)
+    require_free_order()
     require_current_stream(stream)
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
@@ -110,6 +111,15 @@ def require_weight(weight: object, x: object = None) -> None:
         raise DTypeError(
             f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
             " lapidist.quantised.pack"
+        )
+
+
+def require_free_order(invariant: bool | None = None) -> None:
+    """Parts of k follow the number of rows, and many rows have a weight that is rounded."""
+    if is_invariant(invariant):
+        raise ArgumentError(
+            "invariant: is not for weights of few bits, whose sums follow the number of rows; got True."
+            " Leave it out (in lapidist.invariant(False), inside of a block), or unpack the weight"
         )
 
 

@@ -45,10 +45,18 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
     for layer, weight, bias in made:
         take_weight(layer, placed(weight, layer.weight))
         if bias is not None:
-            layer.bias.data.copy_(bias)
+            take_bias(layer, bias)
     for layer, weights in mixtures:
         take(layer, [placed(weight, layer.gate_up_proj) for weight in weights])
     return entries
+
+
+def take_bias(layer: Any, bias: Any) -> None:
+    """Of a model on meta the bias is what the checkpoint has, as its weights are."""
+    if layer.bias.is_meta:
+        layer.bias = torch.nn.Parameter(bias.to(layer.bias.dtype), layer.bias.requires_grad)
+    else:
+        layer.bias.data.copy_(bias)
 
 
 def placed(weight: PackedWeight, plain: Any) -> PackedWeight:
@@ -57,7 +65,12 @@ def placed(weight: PackedWeight, plain: Any) -> PackedWeight:
 
 def linear_of(name: str, layer: Any, entries: dict[str, Any], zero_offset: int | None) -> tuple[Any, ...]:
     """A layer, its weight and its bias, which are taken out of the entries."""
-    if not isinstance(layer, torch.nn.Linear) or isinstance(layer, PackedLinear):
+    if isinstance(layer, PackedLinear):
+        raise ArgumentError(
+            f"state: {name} must be a layer that is not packed yet; got {type(layer).__name__}. Load the"
+            " checkpoint into a model before lapidist.torch.swap, or undo the swap"
+        )
+    if not isinstance(layer, torch.nn.Linear):
         raise ArgumentError(
             f"state: {name} must be a torch.nn.Linear of the model; got {type(layer).__name__}. Pass the"
             " model that the checkpoint is of"

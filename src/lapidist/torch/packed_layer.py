@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,12 +81,18 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
         self.register_parameter("weight", None)
         super().hold(weight)
 
+    @property
+    def _distribute_module_applied(self) -> bool:
+        """What torch's distribute_module reads before it changes a layer. Who looks at all attributes of a
+        layer reads it, too."""
+        if sys._getframe(1).f_code.co_name != "distribute_module":
+            return "_distribute_module_applied" in self.__dict__
+        raise ArgumentError(
+            "parallelize_module: torch's styles split plain weights; got a PackedLinear. Swap a model after"
+            " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in it"
+        )
+
     def forward(self, input: Any) -> Any:
-        if hasattr(self.codes, "placements"):
-            raise ArgumentError(
-                "ColwiseParallel: torch's styles split plain weights; got a PackedLinear. Swap a model after"
-                " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in it"
-            )
         return linear(input, self.packed_weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -14,6 +14,7 @@ from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError
 from lapidist.quantised.packed_weight import PackedWeight
+from lapidist.quantised.product import require_free_order
 from lapidist.torch import few_bits, fused_epilogues, operators, packed_activations
 from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
@@ -125,7 +126,10 @@ def linear(
         require_usual(precision, residual=residual, into=into, epilogue=epilogue, invariant=invariant)
         return packed_activations.of_bytes(input, weight, scale_a, bias, activation, out_dtype)
     if invariant is not None or OPEN_BLOCKS:
-        precision = with_invariance(precision, invariant)
+        if isinstance(weight, PackedWeight):
+            require_free_order(invariant)
+        else:
+            precision = with_invariance(precision, invariant)
     operands = input, weight, bias
     if out_dtype is epilogue is activation is residual is None and precision is IEEE and is_unobserved():
         if not is_recorded(operands):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
 from lapidist.verify.real_parts import is_complex, parts_in_turn
-from lapidist.verify.sum_bound import expect, to_float64
+from lapidist.verify.sum_bound import Expected, expect, to_float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +82,30 @@ def report(
     >>> lapidist.verify.report(a, b, lapidist.matmul(a, b)).ok
     True
     """
-    a, b, d, c = (x if x is None or framework_of(x) in ("numpy", "torch") else host(x) for x in (a, b, d, c))
-    expected = expect(a, b, c, alpha, beta, out_dtype=d.dtype, **summed(a, precision, plan, scale_a, scale_b))
+    named = {"a": a, "b": b, "d": d, "c": c}
+    a, b, d, c = (x if x is None else readable(name, x) for name, x in named.items())
+    require_product(a, b)
+    how = summed(a, precision, plan, scale_a, scale_b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = expect(a, b, c, alpha, beta, out_dtype=d.dtype, **how)
+        return judged(expected, d)
+
+
+def judged(expected: Expected, d: Any) -> Report:
     d = parts_in_turn(d) if is_complex(d) else d
     if tuple(expected.reference.shape) != tuple(d.shape):
         raise ShapeError(
             f"d: must have the shape of the product, {tuple(expected.reference.shape)}; got {tuple(d.shape)}."
             " Pass a and b as they are multiplied"
         )
+    expected, d = without_same_specials(expected, to_float64(d))
     verdict, where = expected.judge(d), expected.judge(d).where
-    error = abs(to_float64(d) - expected.reference)
+    error = abs(d - expected.reference)
     exact = expected.bound is None or not where
     return Report(
         verdict.worst,
         where,
-        float(to_float64(d)[where]) if where else 0.0,
+        float(d[where]) if where else 0.0,
         float(expected.reference[where]) if where else 0.0,
         float(error[where]) if where else 0.0,
         0.0 if exact else float(expected.bound[where]),
@@ -104,8 +114,38 @@ def report(
     )
 
 
-def host(array: Any) -> Any:
-    return array.get() if framework_of(array) == "cupy" else np.asarray(array)
+def readable(name: str, array: Any) -> Any:
+    """NumPy's and torch's arrays as they are, others on the host."""
+    if framework_of(array) in ("numpy", "torch"):
+        return array
+    result = array.get() if framework_of(array) == "cupy" else np.asarray(array)
+    if result.dtype == object:
+        raise DTypeError(
+            f"{name}: must be an array of numbers; got {type(array).__name__}. Pass numbers, such as"
+            " lapidist.quantised.unpack(weight)"
+        )
+    return result
+
+
+def require_product(a: Any, b: Any) -> None:
+    rows = b.shape[-2:][0] if b.ndim else None
+    if a.ndim == 0 or rows != a.shape[-1]:
+        raise ShapeError(
+            f"b: must have as many rows as a has columns; got a of shape {tuple(a.shape)} and b of"
+            f" {tuple(b.shape)}. Pass a and b as they are multiplied"
+        )
+
+
+def without_same_specials(expected: Expected, d: Any) -> tuple[Expected, Any]:
+    """Elements that are infinite or NaN as they must be count as 0, which they are not off by."""
+    reference = expected.reference
+    same = (d == reference) | ((d != d) & (reference != reference))
+    special = same & ~(abs(reference) < float("inf"))
+    if not special.any():
+        return expected, d
+    where = np.where if framework_of(special) == "numpy" else importlib.import_module("torch").where
+    bound = None if expected.bound is None else where(special, 1.0, expected.bound)
+    return Expected(where(special, 0.0, reference), bound), where(special, 0.0, d)
 
 
 def summed(a: Any, precision: str, plan: Any, scale_a: Any, scale_b: Any) -> dict[str, Any]:

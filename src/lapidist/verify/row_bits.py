@@ -84,6 +84,10 @@ def invariant(
     >>> print(lapidist.verify.invariant(lambda x: x - x.mean(axis=0), rows, sizes=[1]))
     m = 1 differs first, call 2: as number 0 in it, row 0 has 0.0 at (0,), among all rows ...
     """
+    if not callable(function):
+        raise ArgumentError(
+            f"function: must be called with rows; got {type(function).__name__}. Pass lambda x: model(x), say"
+        )
     count = rows_of(rows)
     expected = [host_array(result) for result in results_of(function(*rows), count)]
     calls = 1

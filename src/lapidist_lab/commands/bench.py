@@ -204,6 +204,14 @@ def served(
     instead("served", device, as_json, csv, html, record)
 
 
+@app.command(epilog=examples("bench decode", "bench decode --record results"))
+def decode(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
+) -> None:
+    """Measure decode of a model whose weights have few bits."""
+    instead("decode", device, as_json, csv, html, record)
+
+
 def in_parts(subject: str, help: str) -> None:
     """The command of a study whose cases are numbered, so that a part of them can be measured."""
 
@@ -232,6 +240,7 @@ in_parts("emulated", "Measure emulated float32, and its errors, beside cuBLAS.")
 in_parts("invariant", "Measure what it costs that rows keep their bits.")
 in_parts("complex", "Measure products of complex numbers, beside cuBLAS.")
 in_parts("few_bits", "Measure weights of few bits, beside bfloat16 and torch's.")
+in_parts("experts", "Measure packed experts, whose rows are gathered or scattered.")
 in_parts("symmetric", "Measure symmetric products by half their tiles, beside cuBLAS.")
 
 

@@ -7,7 +7,9 @@ from lapidist_lab.bench.publish.cells import geomean, time_words, times_faster
 from lapidist_lab.bench.publish.record_views import short_chip
 from lapidist_lab.bench.publish.section import Data, Section
 from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.bench.studies import few_bits_experts, few_bits_model
 from lapidist_lab.bench.studies.few_bits import LAYERS, MODE, OURS
+from lapidist_lab.bench.studies.served_model import PAST, Shape
 
 DECODE = 64  # rows
 ORDER = {layer: number for number, layer in enumerate(LAYERS)}
@@ -46,13 +48,61 @@ def every_case(data: Data) -> str:
     return table(columns, ours(data)).markdown()
 
 
+def of_model(data: Data) -> str:
+    """A whole model's decode, in tokens a second."""
+    rows = [record for record in data.of(MODE) if record.kernel in few_bits_model.NAMES and record.ratio]
+    if not rows:
+        return ""
+    rows.sort(key=lambda record: (record.device, record.m, few_bits_model.NAMES.index(record.kernel)))
+    columns = (
+        ("sequences", lambda record: str(record.m)),
+        ("weights", lambda record: record.kernel.removesuffix(few_bits_model.SUFFIX)),
+        ("chip", lambda record: short_chip(record.device)),
+        ("a step", lambda record: time_words(record.seconds)),
+        ("speed", lambda record: record.note or "-"),
+        ("fastest bf16 over it", times_faster),
+    )
+    shape = Shape()
+    words = (
+        f"\nA Llama-shaped model of {shape.layers} layers ({shape.hidden}, {shape.inner}, {shape.heads}"
+        f" heads, {shape.shared} of keys) and a head decodes a token of each sequence, which sees"
+        f" {PAST} others. A step is a CUDA graph.\n\n"
+    )
+    return words + table(columns, rows).markdown()
+
+
+def of_experts(data: Data) -> str:
+    """Rows that are gathered or scattered, by the experts' weights."""
+    rows = [record for record in data.of(MODE) if record.kernel in few_bits_experts.NAMES and record.ratio]
+    if not rows:
+        return ""
+    place = few_bits_experts.NAMES.index
+    rows.sort(key=lambda record: (record.device, record.n, record.k, record.m, place(record.kernel)))
+    columns = (
+        ("layer", lambda record: record.note or "-"),
+        ("n x k", lambda record: f"{record.n} x {record.k}"),
+        ("weights", lambda record: record.kernel.rpartition(", ")[0]),
+        ("rows are", lambda record: record.kernel.rpartition(", ")[2]),
+        ("chip", lambda record: short_chip(record.device)),
+        ("time", lambda record: time_words(record.seconds)),
+        ("fastest bf16 over it", times_faster),
+    )
+    words = (
+        "\nExperts of a mixture: rows of tokens are gathered by their indices in the product, or its rows are"
+        " scattered to tokens, each times a factor.\n\n"
+    )
+    return words + table(columns, rows).markdown()
+
+
 WORDS = (
     "`lapidist.quantised` multiplies bfloat16 and e4m3 by [weights of few bits](../tutorials/few-bits.md):"
     " int4 with factors of 128, and MXFP4. Peers are cuBLAS and our own kernels with the weight in bfloat16,"
     " and torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns without"
     " rest, over weights that the L2 cannot hold.\n\n"
 )
-FEW_BITS = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
+FEW_BITS = Section(
+    lambda data: ours(data) and data, [lambda data: WORDS + every_case(data), of_model, of_experts]
+)
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Weights of few bits have no Records yet. `lapidist bench few_bits --record results` makes them."],

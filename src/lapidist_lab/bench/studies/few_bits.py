@@ -17,10 +17,10 @@ from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.errors import DeviceError
 from lapidist.quantised.number_formats import E2M1, FORMATS
-from lapidist.quantised.packed_weight import made
+from lapidist.quantised.packed_weight import PackedWeight, made
 from lapidist.verify.sum_bound import Expected
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
-from lapidist_lab.bench.protocol.conditions import gather
+from lapidist_lab.bench.protocol.conditions import gather, version_of
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
 from lapidist_lab.bench.protocol.measure import L2_MULTIPLE, SETS_LIMIT, Inputs, Stage
 from lapidist_lab.bench.protocol.peers import Vendor
@@ -33,7 +33,7 @@ PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.1, checks=1)  # fifty cas
 BY_E4M3 = " by e4m3"
 INT4, MXFP4 = "lapidist, int4", "lapidist, mxfp4"
 OURS = INT4, MXFP4, INT4 + BY_E4M3, MXFP4 + BY_E4M3
-TORCH_INT4, TORCH_INT8 = "torch int4", "torch int8"
+TORCH_INT4, TORCH_INT8, TRITON = "torch int4", "torch int8", "Triton int4"
 EXPONENT, GROUP = -6, 128
 KEPT = 2.0**-12  # of the terms of a sum of e4m3
 # Features out and in, of models' layers
@@ -71,7 +71,7 @@ class FewBitsStage(Stage):
         needed = math.ceil(L2_MULTIPLE * self.device.l2_bytes / packed_bytes)
         count = max(1, min(needed, SETS_LIMIT))
         seed = time.time_ns() % 2**31
-        rows = whole_numbers(self.framework, case) * 2.0**EXPONENT
+        rows = whole_numbers(case.n, case.k) * 2.0**EXPONENT
         return FewBitsInputs(
             [rounded(self.framework, case, seed + i) for i in range(count)],
             [rows.clone().T for _ in range(count)],
@@ -88,12 +88,13 @@ def rounded(framework: Any, case: Case, seed: int) -> Any:
     return rows.to(framework.torch.float8_e4m3fn).to(rows.dtype)
 
 
-def whole_numbers(framework: Any, case: Case) -> Any:
+def whole_numbers(n: int, k: int, device: str = "cuda") -> Any:
     """A weight as torch has it, (n, k)."""
-    torch = framework.torch
+    import torch
+
     signed = [sign * value for value in E2M1.tolist() if value == int(value) for sign in (1, -1)]
-    values = torch.tensor(signed, device="cuda", dtype=torch.bfloat16)
-    return values[torch.randint(len(signed), (case.n, case.k), device="cuda")]
+    values = torch.tensor(signed, device=device, dtype=torch.bfloat16)
+    return values[torch.randint(len(signed), (n, k), device=device)]
 
 
 def codes_of(rows: Any, format: str) -> Any:
@@ -105,6 +106,20 @@ def codes_of(rows: Any, format: str) -> Any:
     magnitudes = torch.tensor(E2M1.tolist(), device=rows.device, dtype=rows.dtype)
     sizes = torch.bucketize(rows.abs(), magnitudes)
     return (sizes + 8 * (rows < 0)).to(torch.uint8).T.contiguous()
+
+
+def packed(rows: Any, format: str, exponent: int = EXPONENT) -> PackedWeight:
+    """The same numbers, whole ones by that power of two, in a format that holds them."""
+    import torch
+
+    codes = codes_of(rows * 2.0**-exponent, format)
+    k, n = codes.shape
+    if format == "mxfp4":
+        scales = torch.full((k // 32, n), 127 + exponent, dtype=torch.uint8, device=rows.device)
+    else:
+        scales = torch.full((k // GROUP, n), 2.0**exponent, dtype=torch.bfloat16, device=rows.device)
+    type_of = "e8m0" if format == "mxfp4" else "bfloat16"
+    return made(codes, scales, None, FORMATS[format], type_of, codes)
 
 
 class Packed:
@@ -119,14 +134,7 @@ class Packed:
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         import torch
 
-        codes = codes_of(b[0].T * 2.0**-EXPONENT, self.format)
-        if self.format == "mxfp4":
-            scales = torch.full((case.k // 32, case.n), 127 + EXPONENT, dtype=torch.uint8, device="cuda")
-        else:
-            shape = case.k // GROUP, case.n
-            scales = torch.full(shape, 2.0**EXPONENT, dtype=torch.bfloat16, device="cuda")
-        type_of = "e8m0" if self.format == "mxfp4" else "bfloat16"
-        first = made(codes, scales, None, FORMATS[self.format], type_of, codes)
+        first = packed(b[0].T, self.format)
         weights = [replace(first, codes=first.codes.clone(), scales=first.scales.clone()) for _ in b]
         self.nbytes = first.nbytes
         if not self.name.endswith(BY_E4M3):
@@ -189,10 +197,43 @@ def int8_product(a: Sequence[Any], b: Sequence[Any]) -> Callable[[int], Any]:
     return lambda i: torch.ops.aten._weight_int8pack_mm(a[i], sets[i], factors)
 
 
+def has_triton() -> bool:
+    return version_of("triton") is not None
+
+
+def words_of_triton() -> str:
+    """What the conditions say of it."""
+    found = f"few_bits_triton by Triton {version_of('triton')}"
+    return found if has_triton() else "without Triton, which is not installed"
+
+
+class TritonKernel:
+    """A kernel of Triton's, whose config is tried out."""
+
+    name, kind, columns, capturable = TRITON, "peer", False, True
+    config: Any = None
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        import torch
+
+        from lapidist_lab.bench.studies import few_bits_triton
+
+        codes = few_bits_triton.in_bytes(codes_of(b[0].T * 2.0**-EXPONENT, "int4"))
+        shape = case.k // GROUP, case.n
+        factors = torch.full(shape, 2.0**EXPONENT, dtype=torch.bfloat16, device="cuda")
+        sets = [codes.clone() for _ in b], [factors.clone() for _ in b]
+        self.config, call = few_bits_triton.fastest(a, *sets, c)
+        return call
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config=f"factors of {GROUP}, {self.config}")
+
+
 def contenders_of(stage: Stage, case: Case) -> list[Contender]:
     return [
         Vendor(stage.framework, case.math),
         *map(TorchOperator, (TORCH_INT4, TORCH_INT8)),
+        *([TritonKernel()] if has_triton() else []),
         KernelContender(None, case.math, disassembled=False),
         *map(Packed, OURS),
     ]
@@ -224,7 +265,7 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
         if stage.framework.name != "torch":
             raise DeviceError("bench few_bits: compares with torch; it was not found. Install torch")
         before, vendor = stage.gauge.look(), stage.framework.vendor("bfloat16")
-        vendor += ", torch's _weight_int4pack_mm and _weight_int8pack_mm"
+        vendor += f", torch's _weight_int4pack_mm and _weight_int8pack_mm; {words_of_triton()}"
         inputs = "rows standard normal, rounded to e4m3; weights whole numbers of int4 and e2m1"
         conditions = gather(
             stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor, inputs=inputs
