@@ -95,6 +95,23 @@ class Races:
         elif not level:
             shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
 
+    def note_stores(self, g: Lanes, at: Array, sites: Array) -> bool:
+        """Note plain stores of a warp's lanes to shared memory, as many grains each, if none of them races
+        with an earlier access or with work that reads its place; whether none does."""
+        shadow, warp, grains = self.shared, warp_number(g), len(at) // g.n
+        lanes, met = np.repeat(g.lane, grains), int(self.clocks.met[warp])
+        if (
+            shadow.reading[at].any()
+            or shadow.racing_write(at, warp, self.near(warp), self.clocks, PLAIN, self.scopes) >= 0
+            or shadow.racing_lane(at, warp, lanes, met) >= 0
+            or shadow.racing_read_lane(at, self.column(warp), warp, lanes, met) >= 0
+            or shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, self.agents(warp))[0] >= 0
+        ):
+            return False
+        self.clocks.touch(warp, g.lane)
+        shadow.note_write(at, warp, self.clocks.now(warp), np.repeat(sites, grains), PLAIN, True, lanes)
+        return True
+
     def look_at_products(self, access: Access, at: Array) -> None:
         """Check reads of a tensor core, which count for itself: lanes that wait for them may say that they
         are done."""
