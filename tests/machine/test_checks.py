@@ -240,3 +240,64 @@ def test_each_fault_has_a_rule() -> None:
     assert {kind.usual_name for kind in kinds} <= RULES.keys()
     assert Race("x").name == "race"
     assert OutOfBounds("x", name="trap").name == "trap"
+
+
+UNROLLED = """
+__global__ void sum(const float* x, float* y) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    float total = 0;
+    #pragma unroll
+    for (int n = 0; n < 6; ++n)
+        total += tile[(threadIdx.x + 8 * n) % 64];
+    y[threadIdx.x + BEYOND] = total;
+}
+"""
+
+
+def test_copies_of_an_unrolled_line_are_one_finding() -> None:
+    x, y = np.ones(64, "f4"), np.zeros(64, "f4")
+    found = check(UNROLLED, (1, 1, 1), (64, 1, 1), x, y, seeds=4, define={"BEYOND": 0})
+    lines = [finding.lines[0] for finding in found if finding.rule == "race"]
+    assert sorted(set(lines)) == sorted(lines)
+    (read,) = [finding for finding in found if finding.lines == ["kernel.cu:8"] and finding.rule == "race"]
+    assert len(read.ptx_lines) > 1
+    assert read.data()["ptx_lines"] == list(read.ptx_lines)
+    others = [str(line) for line in read.ptx_lines[1:]]
+    assert f"PTX lines of its copies: {', '.join(others[:4])}" in str(read)
+
+
+def test_a_race_names_the_source_lines_of_both_accesses() -> None:
+    x, y = np.ones(64, "f4"), np.zeros(64, "f4")
+    found = check(UNROLLED, (1, 1, 1), (64, 1, 1), x, y, seeds=4, define={"BEYOND": 0})
+    said = {finding.lines[0]: finding.fault.rule for finding in found if finding.rule == "race"}
+    assert ", kernel.cu:4; nothing orders the two" in said["kernel.cu:8"] or (
+        ", kernel.cu:8; nothing orders the two" in said["kernel.cu:4"]
+    )
+
+
+def test_what_is_left_is_a_parameter_by_its_name_in_the_source() -> None:
+    x, y = np.ones(64, "f4"), np.zeros(64, "f4")
+    found = check(UNROLLED, (1, 1, 1), (64, 1, 1), x, y, seeds=1, define={"BEYOND": 40})
+    (outside,) = [finding for finding in found if finding.rule == "out-of-bounds"]
+    assert "past the end of parameter y (256 bytes)" in outside.fault.rule
+
+
+def test_headers_find_those_that_lie_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "outer.h").write_text('#include "inner.h"\n')
+    (tmp_path / "parts" / "inner.h").write_text("using T = float;\n")
+    path = tmp_path / "k.cu"
+    path.write_text(
+        '#include "parts/outer.h"\n#include <cooperative_groups.h>\n'
+        "__global__ void k(T* x) { cooperative_groups::this_grid().sync(); x[threadIdx.x] = 1; }\n"
+    )
+    x = np.zeros(32, "f4")
+    assert check(path, (1, 1, 1), (32, 1, 1), x, seeds=1)
+    assert (x == 1).all()
+
+
+def test_missing_headers_of_the_cpp_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lapidist.build.compiler.library_paths", lambda: ())
+    with pytest.raises(CompileError, match=r'pip install "nvidia-cuda-cccl=='):
+        check("#include <cuda/atomic>\n" + UNROLLED, (1, 1, 1), (64, 1, 1), define={"BEYOND": 0})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import sys
 import threading
 import time
@@ -32,9 +33,10 @@ NO_COMPILER = (
     "NVIDIA has no compiler for macOS. NumPy multiplies there, and lapidist.machine runs PTX compiled"
     " elsewhere"
 )
-NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc=={0}.{1}.*" "nvidia-cuda-runtime=={0}.{1}.*"'.format(
-    *MEASURED_NVRTC
-)
+VERSION = "{}.{}.*".format(*MEASURED_NVRTC)
+NVRTC_HINT = f'pip install "nvidia-cuda-nvrtc=={VERSION}" "nvidia-cuda-runtime=={VERSION}"'
+LIBRARY_MISSING = re.compile(r'cannot open source file "(cuda|cub|thrust|nv)/')
+LIBRARY_HINT = f'pip install "nvidia-cuda-cccl=={VERSION}"'
 
 
 # Threads compile one at a time: with many threads inside NVRTC its heap was found corrupted. A fork waits for
@@ -203,6 +205,15 @@ def include_paths() -> tuple[Path, ...]:
     return (CUDA_SOURCES, Path(toolkit))
 
 
+@lru_cache(maxsize=1)
+def library_paths() -> tuple[Path, ...]:
+    """The headers of CUDA's C++ libraries (cuda/atomic, cub), where they are installed."""
+    from cuda import pathfinder
+
+    folder = pathfinder.find_nvidia_header_directory("cccl")
+    return (Path(folder),) if folder else ()
+
+
 def create_program(nvrtc, text: str, name: str, config: str):  # type: ignore[no-untyped-def]
     headers = [config.encode()], [CONFIG_HEADER.encode()]
     status, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 1, *headers)
@@ -244,12 +255,15 @@ def compile_module(text: str, name: str, options: tuple[str, ...], template: str
             if template:
                 (status,) = nvrtc.nvrtcAddNameExpression(program, template.encode())
                 check(nvrtc, status, "nvrtcAddNameExpression")
-            paths = "--no-source-include", *(f"-I{path}" for path in include_paths()[1:])
+            # Not --no-source-include: with it, no header finds another one that lies beside it.
+            paths = [f"-I{path}" for path in (*include_paths()[1:], *library_paths())]
             flags = [option.encode() for option in (*options, *paths)]
             (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
             if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
                 log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
                 hint = "It compiles device code alone: give it the file with the kernel"
+                if LIBRARY_MISSING.search(log):
+                    hint = f"Install the headers of CUDA's C++ libraries with: {LIBRARY_HINT}"
                 raise CompileError(f"source {name!r}: NVRTC refused it ({status.name}). {hint}", log)
             ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
             if not template:

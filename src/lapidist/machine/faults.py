@@ -41,6 +41,14 @@ class Site:
     text: str
     source: str = ""
 
+    @property
+    def place(self) -> str:
+        """In a sentence: the line of PTX, that of the source, and the last one that it was inlined at."""
+        inner, *outer = self.source.split(", inlined at ")
+        return ", ".join(
+            [f"PTX line {self.line}", *[inner] * bool(inner), *(f"inlined at {at}" for at in outer[-1:])]
+        )
+
     def __str__(self) -> str:
         origin = f" ({self.source})" if self.source else ""
         return f"kernel {self.kernel}, PTX line {self.line}: {brief(self.text)}{origin}"

@@ -9,7 +9,7 @@ import typer
 from lapidist.commands.options import JsonObject, Types
 from lapidist_lab.commands.options import Kernels, Records
 
-EXAMPLES = ("mutants --kernel 12", "mutants --kernel 8,9 --seeds 2 --json")
+EXAMPLES = ("mutants --kernel 12", "mutants --kernel 8,9 --seeds 2 --json", "mutants --kernel 4 --faults 8")
 
 
 def mutants(
@@ -19,6 +19,10 @@ def mutants(
     ] = 4,
     dtype: Types = "fp32,fp16",
     jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
+    faults: Annotated[
+        int, typer.Option(min=0, help="small faults of many kinds, drawn for each way to launch a kernel")
+    ] = 0,
+    draw: Annotated[int, typer.Option(min=0, help="the seed that draws them")] = 0,
     part: Annotated[
         str, typer.Option(help="I/N: the I-th of N parts of the work, for several computers")
     ] = "1/1",
@@ -30,11 +34,12 @@ def mutants(
 ) -> None:
     """Break kernels one barrier at a time: does the machine find it?
 
-    Or one wait, fence or bounds check at a time. A kernel is broken in the first type that it multiplies.
+    Or one wait, fence or bounds check at a time; with --faults also counts, masks, phases, scopes and places.
+    A kernel is broken in the first type that it multiplies.
     """
     from lapidist.dtypes import math_named
     from lapidist_lab.bench.studies.machine_runs import mutants_command
 
     maths = [math_named(part) for part in dtype.split(",")]
-    survey = mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record)
+    survey = mutants_command(kernel, maths, seeds, (faults, draw), jobs, part, limit, as_json, record)
     raise typer.Exit(int(bool(survey.false_alarms)))

@@ -73,9 +73,7 @@ class Unbroken:
 
 @dataclass(frozen=True)
 class Cut:
-    """A kernel that a survey was stopped in, or before (`of` is None): how many of its mutants have a
-    verdict, or need none.
-    """
+    """A kernel that a survey was stopped in, or before (`of` is None): how many mutants need no more."""
 
     kernel: str
     math: str
@@ -104,6 +102,10 @@ class Survey:
         return caught, len(mine) - caught - sum(verdict.missed for verdict in mine), len(mine)
 
     @property
+    def kinds(self) -> list[str]:
+        return list(dict.fromkeys([*KINDS, *(verdict.kind for verdict in self.verdicts)]))
+
+    @property
     def clean_runs(self) -> int:
         return sum(kernel.runs for kernel in self.unbroken)
 
@@ -117,7 +119,8 @@ class Survey:
 
     def as_json(self) -> dict[str, object]:
         shares = {
-            kind: dict(zip(("found", "equivalent", "of"), self.share(kind), strict=True)) for kind in KINDS
+            kind: dict(zip(("found", "equivalent", "of"), self.share(kind), strict=True))
+            for kind in self.kinds
         }
         unbroken, verdicts, cut = (
             [asdict(row) for row in rows] for rows in (self.unbroken, self.verdicts, self.cut)
@@ -134,7 +137,7 @@ class Survey:
 
     def __str__(self) -> str:
         lines = ["| removed | found | changes nothing | share |", "|---|---|---|---|"]
-        for kind in KINDS:
+        for kind in self.kinds:
             caught, equal, total = self.share(kind)
             if total > equal:
                 lines.append(
@@ -218,9 +221,7 @@ def always_ready(line: str) -> str:
 
 
 def guards_memory(i: Instruction, code: list[Instruction], index: int, labels: dict[str, int]) -> bool:
-    """Whether it is a forward branch around stores to global memory: such branches keep border tiles inside
-    the matrix.
-    """
+    """Whether it is a forward branch around stores to global memory, which keeps tiles inside the matrix."""
     target = i.operands[0]
     stop = labels.get(target.name, -1) if isinstance(target, Sym) else -1
     skipped = code[index + 1 : stop] if stop > index else []
@@ -317,10 +318,8 @@ class Baseline:
 
     def reaching(self, line: int) -> list[int]:
         """The variants that come to a line, the cheapest first."""
-        return sorted(
-            (number for number, lines in self.reached.items() if line in lines),
-            key=lambda number: self.steps[number],
-        )
+        coming = [number for number, lines in self.reached.items() if line in lines]
+        return sorted(coming, key=lambda number: self.steps[number])
 
 
 NOTHING_RUN = Baseline(0, {}, {}, ())

@@ -15,6 +15,7 @@ from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.wgmma.maps import SKEWED_ROWS
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing_choice import PLANNED
+from lapidist_lab.machine_studies.micro_faults import drawn_faults
 from lapidist_lab.machine_studies.mutants import (
     Baseline,
     Case,
@@ -52,7 +53,8 @@ class Specimen:
     """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the config of the
     smallest tile in place of the first; `exchanged`: the smallest tile of B'A' = D'; `shared`: compiled for
     blocks that share tiles; `ping_pong`: for warpgroups that have a tile each; `skewed`: rows of A that start
-    anywhere are shifted, not packed."""
+    anywhere are shifted, not packed; `drawn`: how many small faults break it, and the seed that draws
+    them; without it each barrier, wait and fence does."""
 
     kernel: str
     math: str
@@ -63,6 +65,7 @@ class Specimen:
     shared: bool = False
     ping_pong: bool = False
     skewed: bool = False
+    drawn: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         how = [self.layouts] if self.layouts != "rr" else []
@@ -134,7 +137,8 @@ def config_of(specimen: Specimen) -> Config:
 
 @cache
 def mutants_for(specimen: Specimen) -> list[Mutant]:
-    return mutants_of(case_of(specimen))
+    case = case_of(specimen)
+    return mutants_of(case) if specimen.drawn is None else drawn_faults(case, *specimen.drawn)
 
 
 def extent_of(specimen: Specimen) -> tuple[int, int]:

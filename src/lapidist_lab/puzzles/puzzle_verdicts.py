@@ -122,7 +122,7 @@ def in_own_lines(verdict: Verdict, message: str) -> str:
     short = re.sub(r"at kernel \w+, (PTX line \d+): [^;]*;( \([^)]*\))?", r"at \1", message)
     known = verdict.own_by_ptx
     return re.sub(
-        r"PTX line (\d+)",
+        r"PTX line (\d+)(, (inlined at )?[^\s,;)]+:\d+)*",
         lambda match: f"line {known[int(match[1])]}" if int(match[1]) in known else match[0],
         short,
     )
@@ -152,7 +152,7 @@ def judge(puzzle: Puzzle, text: str, seeds: int = SEEDS) -> Verdict:
             words = run_once(product, launch, judging, seed)
             if words and not wrong:
                 wrong = (f"{' x '.join(map(str, shape))}: {words}",)
-        if wrong or judging.kept:
+        if wrong or judging.entries:
             break
     findings = judging.findings(runs)
     measures = measures_of(puzzle, text) if findings and not wrong else ()

@@ -97,7 +97,11 @@ def launch_of(
         )
     values = args if text.arguments is None else text.arguments
     shared, clusters = shared_bytes or text.shared_bytes, cluster if cluster != (1, 1, 1) else text.cluster
-    return make_launch(text.ptx, text.entry, grid, threads, dict(enumerate(values)), shared, clusters, memory)
+    launch = make_launch(
+        text.ptx, text.entry, grid, threads, dict(enumerate(values)), shared, clusters, memory
+    )
+    named = {f"{text.entry}_param_{n}": f"parameter {name}" for n, name in enumerate(text.parameters)}
+    return replace(launch, memory=tuple(replace(m, name=named.get(m.name, m.name)) for m in launch.memory))
 
 
 def check_launch(

@@ -12,6 +12,8 @@ from lapidist.machine.rules import RULES, level_of
 
 LINE = re.compile(r"([^\s,]+):(\d+)")
 COMMENT = re.compile(r"lapidist:\s*ignore\s+([\w,\s-]+?)(?::|\(|$)")
+CHANGING = re.compile(r"(PTX line|lane|warp|block) (\d+|\([\d, ]*\))")  # from copy to copy of a line
+FEW = 4  # copies of a line that are named
 MOST = 100  # of a run: after so many it ends
 
 
@@ -20,6 +22,7 @@ class Finding:
     fault: MachineFault
     level: str  # "error" or "warning"
     seeds: tuple[int | None, ...]  # of the runs that found it: None is the plain one
+    ptx_lines: tuple[int, ...] = ()  # of all copies of the source line, as unrolled loops have them
 
     @property
     def rule(self) -> str:
@@ -41,6 +44,7 @@ class Finding:
             "message": fault.rule,
             "source": self.lines,
             "ptx_line": None if site is None else site.line,
+            "ptx_lines": list(self.ptx_lines),
             "ptx": None if site is None else site.text,
             "block": thread.block,
             "warp": thread.warp,
@@ -56,6 +60,9 @@ class Finding:
         head = f"{place}: {self.level}: {self.fault.rule} [{self.rule}]"
         inlined = [f"  inlined at {line}" for line in self.lines[1:]]
         site = f"  PTX line {self.fault.site.line}: {self.fault.site.text}" if self.fault.site else ""
+        copies = [str(line) for line in self.ptx_lines if self.fault.site and line != self.fault.site.line]
+        shown = ", ".join([*copies[:FEW], *["..."] * (len(copies) > FEW)])
+        site += f"\n  PTX lines of its copies: {shown}" if copies else ""
         who = f"  by {self.fault.thread}" if str(self.fault.thread) else ""
         seeds = [seed for seed in self.seeds if seed is not None]
         runs = f"  in {'the plain run' if not seeds else f'schedules {seeds}'}"
@@ -106,6 +113,16 @@ class Findings(Sequence[Finding]):
         return "\n".join([*map(str, self.found), total])
 
 
+@dataclass
+class Entry:
+    """A finding so far, with its runs and lines of PTX in the order in which they came."""
+
+    fault: MachineFault
+    level: str
+    seeds: dict[int | None, None] = field(default_factory=dict)
+    lines: dict[int, None] = field(default_factory=dict)
+
+
 class Judge:
     """Takes the faults of runs: says which end one, keeps the others, and leaves out what is ignored."""
 
@@ -119,7 +136,8 @@ class Judge:
         self.kernel, self.ignore, self.levels, self.sources = kernel, set(ignore), levels, sources
         self.seed: int | None = None
         self.count = 0
-        self.kept: dict[tuple[str, int], tuple[MachineFault, str, list[int | None]]] = {}
+        self.entries: list[Entry] = []
+        self.by_key: dict[tuple[object, ...], Entry] = {}
 
     def begin(self, seed: int | None) -> None:
         self.seed, self.count = seed, 0
@@ -129,12 +147,22 @@ class Judge:
         level = level_of(fault.name, self.levels)
         if level == "off" or self.is_ignored(fault):
             return True
-        key = fault.name, fault.site.line if fault.site else 0
-        _, _, seeds = self.kept.setdefault(key, (fault, level, []))
-        if self.seed not in seeds:
-            seeds.append(self.seed)
+        self.keep(fault, level)
         self.count += 1
         return self.count < MOST
+
+    def keep(self, fault: MachineFault, level: str) -> None:
+        """Note a fault once for its line of PTX, and once for all copies of a source line of which the same
+        is said."""
+        line, source = (fault.site.line, fault.site.source) if fault.site else (0, "")
+        keys = [(fault.name, line), *[(fault.name, source, CHANGING.sub("", fault.rule))] * bool(source)]
+        entry = next((self.by_key[key] for key in keys if key in self.by_key), None)
+        if entry is None:
+            entry = Entry(fault, level)
+            self.entries.append(entry)
+        for key in keys:
+            self.by_key.setdefault(key, entry)
+        entry.seeds[self.seed] = entry.lines[line] = None
 
     def is_ignored(self, fault: MachineFault) -> bool:
         """By its rule, its source line, its kernel, or a comment in the source."""
@@ -152,5 +180,5 @@ class Judge:
         return {word for listed in words for word in listed if word in RULES}
 
     def findings(self, runs: int) -> Findings:
-        found = [Finding(fault, level, tuple(seeds)) for fault, level, seeds in self.kept.values()]
+        found = [Finding(one.fault, one.level, tuple(one.seeds), tuple(one.lines)) for one in self.entries]
         return Findings(self.kernel, runs, found)

@@ -24,27 +24,11 @@ from lapidist.machine.instructions.remote import RemoteStore
 from lapidist.machine.lanes import Cohort, Lanes, indices
 from lapidist.machine.memory import Address, Region
 from lapidist.machine.sanitize.clocks import Message
+from lapidist.machine.sanitize.landing import Landing, PendingCopy, keep
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitize.sanitizer import Sanitizer
 
 Array = np.ndarray
-NO_LANE = np.array([-1])
-
-
-@dataclass(slots=True)
-class PendingCopy:
-    """One cp.async of some lanes: what is to be read where, and in which of its thread's groups each lane's
-    part is.
-    """
-
-    g: Lanes
-    index: Array  # lanes within the cohort
-    group: Array
-    target: Array
-    source: Array
-    size: int
-    source_sizes: Array
-    site: int
 
 
 @dataclass
@@ -61,6 +45,7 @@ class LazyCopies(Copies):
     def __init__(self, sanitizer: Sanitizer) -> None:
         super().__init__(sanitizer.m)
         self.s = sanitizer
+        self.landing = Landing(sanitizer, self.global_bytes)
         self.queues: dict[int, Queue] = {}
         # Work that an mbarrier reports: it may happen at any moment.
         self.engine: list[Callable[[], None]] = []
@@ -152,39 +137,15 @@ class LazyCopies(Copies):
 
     def finish(self, queue: Queue, last: Array) -> None:
         """Land every copy whose group is at most its lane's `last`."""
-        unfinished = []
+        landing, unfinished = [], []
         for copy in queue.copies:
             ready = copy.group <= last[copy.index]
             if ready.any():
-                self.land_copy(copy, ready)
+                landing.append(copy if ready.all() else keep(copy, ready))
             if not ready.all():
                 unfinished.append(keep(copy, ~ready))
         queue.copies = unfinished
-
-    def land_copy(self, copy: PendingCopy, ready: Array) -> None:
-        rows = np.flatnonzero(ready)
-        positions, sizes = copy.target[rows], copy.source_sizes[rows]
-        self.m.shared_bytes[positions[:, None] + np.arange(copy.size)] = 0
-        for nbytes in np.unique(sizes[sizes > 0]).tolist():
-            self.land_rows(copy, rows[sizes == nbytes], nbytes)
-        self.s.end_landing(positions, copy.size)
-        self.s.touch_shared(Lanes(copy.g.cohort, copy.index[rows]), positions, copy.size, copy.site, "store")
-
-    def land_rows(self, copy: PendingCopy, rows: Array, nbytes: int) -> None:
-        """Copy the bytes of lanes that copy as many each."""
-        sources, low = copy.source[rows], int(copy.source[rows].min())
-        lane = Transfer(copy.g, int(rows[0]), copy.site, (int(copy.target[rows[0]]),), nbytes, True, low)
-        region, _ = self.global_bytes(lane, int(sources[0]), nbytes)
-        if len(rows) > 1 and not region.start <= low <= int(sources.max()) <= region.end - nbytes:
-            for row in rows:
-                self.land_rows(copy, np.array([row]), nbytes)
-            return
-        view, origin = region.view(np.dtype("u1"))
-        octets = np.arange(nbytes)
-        self.m.shared_bytes[copy.target[rows][:, None] + octets] = view[(sources - origin)[:, None] + octets]
-        g = Lanes(copy.g.cohort, copy.index[rows])
-        if not self.s.is_logged(g, sources, 0, (low, int(sources.max())), nbytes, copy.site, NO_LANE):
-            self.s.touch_global(g, sources, nbytes, copy.site, "load", PLAIN, region, generic=False)
+        self.landing.land(landing)
 
     def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
         """Let the barrier hear of these lanes when their copies have landed."""
@@ -377,16 +338,3 @@ class LazyCopies(Copies):
                 self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, at))
             self.land_store(t, t.site)
         queue.bulk = [entry for entry in queue.bulk if entry[0] not in lanes]
-
-
-def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:
-    return PendingCopy(
-        copy.g,
-        copy.index[lanes],
-        copy.group[lanes],
-        copy.target[lanes],
-        copy.source[lanes],
-        copy.size,
-        copy.source_sizes[lanes],
-        copy.site,
-    )

@@ -31,8 +31,8 @@ class LostUpdates:
         late = (writer >= 0) & (writer != warp_number(g)) & (shadow.written[at] > vector[writer])
         if late.any():
             index = int(np.argmax(late))
-            line = self.m.site(int(shadow.write_site[at[index]])).line
-            story = f"PTX line {line} writes there, and nothing orders the two"
+            place = self.m.site(int(shadow.write_site[at[index]])).place
+            story = f"{place} writes there, and nothing orders the two"
             self.report(g, index // max(size // shadow.grain, 1), site, story)
 
     def report(self, g: Lanes, lane: int, site: int, story: str) -> None:

@@ -46,9 +46,9 @@ class MapFences:
         ):
             stale = marked & (writers >= 0)
             if stale.any():
-                line = self.m.site(int(shadow.write_site[at[int(np.argmax(stale))]])).line
+                place = self.m.site(int(shadow.write_site[at[int(np.argmax(stale))]])).place
                 rule = (
-                    f"a copy through a tensor map that the kernel wrote (PTX line {line}) without"
+                    f"a copy through a tensor map that the kernel wrote ({place}) without"
                     f" fence.proxy.tensormap::generic.{fence} between"
                 )
                 self.m.report(

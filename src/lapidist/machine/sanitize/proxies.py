@@ -59,9 +59,9 @@ class Proxies:
     def proxy_fault(
         self, shadow: Shadow, g: Lanes, lane: int, grain: int, address: int, site: int
     ) -> MissingProxyFence:
-        where = self.m.site(int(shadow.write_site[grain])).line
+        where = self.m.site(int(shadow.write_site[grain])).place
         rule = (
-            f"the asynchronous proxy reads what generic stores wrote (PTX line {where}) without"
+            f"the asynchronous proxy reads what generic stores wrote ({where}) without"
             " fence.proxy.async between"
         )
         return self.m.fault(MissingProxyFence, rule, site, g, lane, address)

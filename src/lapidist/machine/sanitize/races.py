@@ -95,6 +95,23 @@ class Races:
         elif not level:
             shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
 
+    def note_stores(self, g: Lanes, at: Array, sites: Array) -> bool:
+        """Note plain stores of a warp's lanes to shared memory, as many grains each, if none of them races
+        with an earlier access or with work that reads its place; whether none does."""
+        shadow, warp, grains = self.shared, warp_number(g), len(at) // g.n
+        lanes, met = np.repeat(g.lane, grains), int(self.clocks.met[warp])
+        if (
+            shadow.reading[at].any()
+            or shadow.racing_write(at, warp, self.near(warp), self.clocks, PLAIN, self.scopes) >= 0
+            or shadow.racing_lane(at, warp, lanes, met) >= 0
+            or shadow.racing_read_lane(at, self.column(warp), warp, lanes, met) >= 0
+            or shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, self.agents(warp))[0] >= 0
+        ):
+            return False
+        self.clocks.touch(warp, g.lane)
+        shadow.note_write(at, warp, self.clocks.now(warp), np.repeat(sites, grains), PLAIN, True, lanes)
+        return True
+
     def look_at_products(self, access: Access, at: Array) -> None:
         """Check reads of a tensor core, which count for itself: lanes that wait for them may say that they
         are done."""
@@ -108,8 +125,8 @@ class Races:
         near = self.near(warp) if shadow.readers else slice(None)
         index = shadow.racing_write(at, warp, near, self.clocks, access.level, self.scopes)
         if index >= 0:
-            who, where = self.name(int(shadow.writer[at[index]])), self.line(shadow.write_site[at[index]])
-            self.report(access, index, f"{access.done} here, and written by {who} at PTX line {where}")
+            who, where = self.name(int(shadow.writer[at[index]])), self.place(shadow.write_site[at[index]])
+            self.report(access, index, f"{access.done} here, and written by {who} at {where}")
 
     def check_reads(self, access: Access, at: Array, warp: int) -> None:
         shadow = access.shadow
@@ -117,8 +134,7 @@ class Races:
         index, reader = shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, agents)
         if index >= 0:
             story = (
-                f"written here, and read by {self.name(reader)} at PTX line"
-                f" {self.line(shadow.read_site[at[index]])}"
+                f"written here, and read by {self.name(reader)} at {self.place(shadow.read_site[at[index]])}"
             )
             self.report(access, index, story, reader, int(at[index]))
 
@@ -129,18 +145,16 @@ class Races:
         met = int(self.clocks.met[warp])
         index = shadow.racing_lane(at, warp, lanes, met)
         if index >= 0:
-            lane, where = shadow.lane[at[index]], self.line(shadow.write_site[at[index]])
+            lane, where = shadow.lane[at[index]], self.place(shadow.write_site[at[index]])
             self.report(
-                access,
-                index,
-                f"{access.done} here, and written by lane {lane} of this warp at PTX line {where}",
+                access, index, f"{access.done} here, and written by lane {lane} of this warp at {where}"
             )
         if access.kind == "load":
             return
         index = shadow.racing_read_lane(at, self.column(warp) if shadow.readers else 0, warp, lanes, met)
         if index >= 0:
-            lane, where = shadow.read_lane[at[index]], self.line(shadow.read_site[at[index]])
-            story = f"written here, and read by lane {lane} of this warp at PTX line {where}"
+            lane, where = shadow.read_lane[at[index]], self.place(shadow.read_site[at[index]])
+            story = f"written here, and read by lane {lane} of this warp at {where}"
             self.report(access, index, story, warp, int(at[index]))
 
     def check_equal(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
@@ -167,8 +181,8 @@ class Races:
 
     # -- reports --
 
-    def line(self, site: int) -> int:
-        return self.m.site(int(site)).line
+    def place(self, site: int) -> str:
+        return self.m.site(int(site)).place
 
     def report(self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0) -> None:
         """Raise the race; if it is with a read whose value is still unused, it waits for that use."""

@@ -131,7 +131,7 @@ class Sanitizer(Observer):
         offset: int,
         ends: tuple[int, int],
         size: int,
-        site: int,
+        site: Array | int,
         lanes: Array,
     ) -> bool:
         """Whether a plain load can be noted later: it is one of what nobody has written in this launch."""

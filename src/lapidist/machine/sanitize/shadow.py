@@ -165,7 +165,14 @@ class Shadow:
         return -1, -1
 
     def note_write(
-        self, at: Array, warp: int, now: int, site: int, level: int, generic: bool, lanes: Array | None
+        self,
+        at: Array,
+        warp: int,
+        now: int,
+        site: Array | int,
+        level: int,
+        generic: bool,
+        lanes: Array | None,
     ) -> None:
         self.ever_written = True
         self.last_write[warp] = now

@@ -24,8 +24,7 @@ class Origin:
     def sentence(self, m: Machine) -> str:
         if self.site < 0:
             return self.story
-        site = m.site(self.site)
-        return f"{self.story} (read at PTX line {site.line}{', ' * bool(site.source)}{site.source})"
+        return f"{self.story} (read at {m.site(self.site).place})"
 
 
 class UndefinedMemory:

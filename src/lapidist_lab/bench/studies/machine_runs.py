@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -153,24 +153,28 @@ def mutants_command(
     name: str | None,
     maths: list[str],
     seeds: int,
+    drawn: tuple[int, int],
     jobs: int,
     part: str,
     limit: float | None,
     as_json: bool,
     record: Path | None,
 ) -> Survey:
-    """Break kernels in several processes, and print which mutants were found."""
+    """Break kernels in several processes, and print which mutants were found. `drawn`: so many small faults,
+    and the seed that draws them; none for all that `mutants` breaks."""
     if record is not None:
         require_folder("--record", record)
     names = [kernel_named(part).name for part in name.split(",")] if name else None
     chosen = list(specimens(names, maths))[part_of(part)]
+    if drawn[0]:
+        chosen = [replace(specimen, drawn=drawn) for specimen in chosen]
     survey = in_processes(chosen, seeds, jobs, limit)
     for verdict in survey.verdicts:
         tell(verdict)
     conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
     text = json.dumps({"conditions": row_of(conditions), "seeds": seeds, **survey.as_json()}, indent=1)
     if record is not None:
-        (record / mutants_file(conditions)).write_text(text + "\n")
+        (record / mutants_file(conditions, "faults" if drawn[0] else "mutants")).write_text(text + "\n")
     print(text if as_json else survey)
     return survey
 
@@ -288,8 +292,8 @@ def tell_of(
     results.put((specimen, answer))
 
 
-def mutants_file(conditions: Conditions) -> str:
-    return run_name(conditions, "mutants").replace(".jsonl", ".json")
+def mutants_file(conditions: Conditions, kind: str) -> str:
+    return run_name(conditions, kind).replace(".jsonl", ".json")
 
 
 def tell(verdict: Verdict) -> None:
