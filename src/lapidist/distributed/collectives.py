@@ -54,18 +54,18 @@ def exchange(parts: Any, group: Any, call: str) -> Exchanged:
 
 def sum_of_terms(terms: Sequence[Any], out: Any = None) -> Any:
     """Terms added in their order, those of floats in float32 at least, and rounded once."""
-    first, *others = terms
-    if not others:
+    first, *further = terms
+    if not further:
         return first.clone() if out is None else out.copy_(first)
     if out is None:
         out = torch.empty_like(first)
-    if len(others) == 1:  # torch adds two narrow floats in float32
-        return torch.add(first, others[0], out=out)
+    if len(further) == 1:  # torch adds two narrow floats in float32
+        return torch.add(first, further[0], out=out)
     wide = first.dtype.is_floating_point and first.dtype.itemsize < 4
     total = first.to(torch.float32) if wide else first.clone()
-    for term in others[:-1]:
+    for term in further[:-1]:
         total += term
-    return torch.add(total, others[-1], out=out)
+    return torch.add(total, further[-1], out=out)
 
 
 def sum_by_tree(terms: Any, out: Any = None) -> Any:

@@ -55,7 +55,7 @@ class Measure:
 class Verdict:
     puzzle: Puzzle
     lines: tuple[str, ...]  # the reader's source
-    own_by_ptx: Mapping[int, int]  # of lines of PTX, the reader's
+    reader_line_of_ptx: Mapping[int, int]  # of lines of PTX, the reader's
     findings: Findings
     wrong: tuple[str, ...]  # results, in words
     measures: tuple[Measure, ...]  # none where something is wrong
@@ -97,7 +97,7 @@ def shown_findings(verdict: Verdict) -> list[str]:
     """A paragraph for each rule and line of the reader's file; those that most schedules found come first."""
     by_line: dict[tuple[str, int], list[Finding]] = {}
     for finding in sorted(verdict.findings.errors, key=lambda finding: -len(finding.seeds)):
-        place = finding.rule, own_line(verdict.puzzle, finding.lines)
+        place = finding.rule, reader_line(verdict.puzzle, finding.lines)
         by_line.setdefault(place, []).append(finding)
     paragraphs = [paragraph(verdict, line, alike) for (_, line), alike in list(by_line.items())[:MOST_SHOWN]]
     more = len(by_line) - MOST_SHOWN
@@ -106,7 +106,7 @@ def shown_findings(verdict: Verdict) -> list[str]:
 
 def paragraph(verdict: Verdict, line: int, alike: Sequence[Finding]) -> str:
     first = alike[0]
-    message = [in_own_lines(verdict, text) for text in first.fault.rule.splitlines()]
+    message = [by_reader_lines(verdict, text) for text in first.fault.rule.splitlines()]
     lines = [f"{verdict.puzzle.file_name}:{line}: {message[0]} [{first.rule}]"]
     if 0 < line <= len(verdict.lines):
         lines.append(f"  {line} | {verdict.lines[line - 1].strip()}")
@@ -117,10 +117,10 @@ def paragraph(verdict: Verdict, line: int, alike: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def in_own_lines(verdict: Verdict, message: str) -> str:
+def by_reader_lines(verdict: Verdict, message: str) -> str:
     """A message that names lines of the reader's file in place of PTX."""
     short = re.sub(r"at kernel \w+, (PTX line \d+): [^;]*;( \([^)]*\))?", r"at \1", message)
-    known = verdict.own_by_ptx
+    known = verdict.reader_line_of_ptx
     return re.sub(
         r"PTX line (\d+)(, (inlined at )?[^\s,;)]+:\d+)*",
         lambda match: f"line {known[int(match[1])]}" if int(match[1]) in known else match[0],
@@ -128,7 +128,7 @@ def in_own_lines(verdict: Verdict, message: str) -> str:
     )
 
 
-def own_line(puzzle: Puzzle, sites: Sequence[str]) -> int:
+def reader_line(puzzle: Puzzle, sites: Sequence[str]) -> int:
     """The line of the reader's file, where a header's function was inlined; 0 if there is none."""
     numbers = (place.rpartition(":") for place in sites)
     return next((int(number) for file, _, number in numbers if file == puzzle.file_name), 0)
@@ -140,12 +140,12 @@ def judge(puzzle: Puzzle, text: str, seeds: int = SEEDS) -> Verdict:
     """
     judging = Judge(puzzle.kernel.entry, (), {}, {})
     wrong: tuple[str, ...] = ()
-    own_by_ptx: Mapping[int, int] = {}
+    reader_line_of_ptx: Mapping[int, int] = {}
     runs = 0
     for shape in puzzle.shapes:
         product = product_for(puzzle, shape)
         launch = launch_of(puzzle, product, text)
-        own_by_ptx = own_lines(puzzle, launch)
+        reader_line_of_ptx = reader_lines(puzzle, launch)
         for seed in [*range(seeds), None]:
             judging.begin(seed)
             runs += 1
@@ -156,13 +156,13 @@ def judge(puzzle: Puzzle, text: str, seeds: int = SEEDS) -> Verdict:
             break
     findings = judging.findings(runs)
     measures = measures_of(puzzle, text) if findings and not wrong else ()
-    return Verdict(puzzle, tuple(text.splitlines()), own_by_ptx, findings, wrong, measures)
+    return Verdict(puzzle, tuple(text.splitlines()), reader_line_of_ptx, findings, wrong, measures)
 
 
-def own_lines(puzzle: Puzzle, launch: Launch) -> dict[int, int]:
+def reader_lines(puzzle: Puzzle, launch: Launch) -> dict[int, int]:
     """The reader's line of each line of PTX."""
     sites = (i.site for i in compile_program(launch.binary.ptx, launch.binary.entry).kernel.instructions)
-    lines = ((site.line, own_line(puzzle, inlined_at(site.source))) for site in sites)
+    lines = ((site.line, reader_line(puzzle, inlined_at(site.source))) for site in sites)
     return {line: own for line, own in lines if own}
 
 
@@ -274,7 +274,7 @@ def costliest(puzzle: Puzzle, counts: Counts, space: str, opcodes: tuple[str, ..
     sites = [site for site in counts.sites if site.space == space and opcode_of(site.text) in opcodes]
     most = max((site.traffic.per_request for site in sites), default=0.0)
     costly = (site for site in sites if site.traffic.per_request > most / 2)
-    lines = {own_line(puzzle, inlined_at(site.source)) for site in costly}
+    lines = {reader_line(puzzle, inlined_at(site.source)) for site in costly}
     return tuple(sorted(lines - {0}))
 
 

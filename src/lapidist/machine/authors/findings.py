@@ -75,24 +75,24 @@ class Findings(Sequence[Finding]):
 
     kernel: str
     runs: int = 0
-    found: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     coverage: Sequence[Any] = ()  # of each kernel, by the runs that came to their end
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.findings)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.found[index]
+        return self.findings[index]
 
     def __iter__(self) -> Iterator[Finding]:
-        return iter(self.found)
+        return iter(self.findings)
 
     def __bool__(self) -> bool:
         return not self.errors
 
     @property
     def errors(self) -> list[Finding]:
-        return [finding for finding in self.found if finding.level == "error"]
+        return [finding for finding in self.findings if finding.level == "error"]
 
     def raise_errors(self) -> None:
         """Raise the first error; the text lists all."""
@@ -104,13 +104,13 @@ class Findings(Sequence[Finding]):
             "kernel": self.kernel,
             "runs": self.runs,
             "errors": len(self.errors),
-            "findings": [finding.data() for finding in self.found],
+            "findings": [finding.data() for finding in self.findings],
         }
 
     def __str__(self) -> str:
-        errors, warnings = len(self.errors), len(self.found) - len(self.errors)
+        errors, warnings = len(self.errors), len(self.findings) - len(self.errors)
         total = f"{self.kernel}: {errors} errors and {warnings} warnings in {self.runs} runs"
-        return "\n".join([*map(str, self.found), total])
+        return "\n".join([*map(str, self.findings), total])
 
 
 @dataclass
@@ -180,5 +180,5 @@ class Judge:
         return {word for listed in words for word in listed if word in RULES}
 
     def findings(self, runs: int) -> Findings:
-        found = [Finding(one.fault, one.level, tuple(one.seeds), tuple(one.lines)) for one in self.entries]
-        return Findings(self.kernel, runs, found)
+        findings = [Finding(one.fault, one.level, tuple(one.seeds), tuple(one.lines)) for one in self.entries]
+        return Findings(self.kernel, runs, findings)
