@@ -260,7 +260,7 @@ def test_refusals(case: str, device: str) -> None:
 def test_refusals_of_kernels() -> None:
     a, b = whole(5, 9), whole(9, 7)
     with pytest.raises(lapidist.DTypeError, match="a: element type must be real here; got complex64"):
-        lapidist.gemm(a, b, gather_a=np.arange(5), device="machine")
+        lapidist.grouped(a, whole(2, 9, 7), np.array([2, 5]), device="machine")
     with pytest.raises(lapidist.ArgumentError, match="alpha: must be a real number; got complex"):
         lapidist.gemm(a.real, b.real, alpha=1j)
     wide = a.astype(np.complex128), b.astype(np.complex128)

@@ -192,7 +192,8 @@ def draw_complex(rng: Generator, kind: Kind) -> Kind:
         kind = replace(kind, choices=draw_choices(rng, replace(kind, a=PART_OF[dtype])))
     if dtype == COMPLEX_HALVES and kind.function == "plan":  # which is for kernels, and real numbers
         kind = replace(kind, function="gemm")
-    return replace(kind, function="lists") if kind.function == "pointers" else kind
+    to_arrays = dtype == COMPLEX_HALVES or kind.precision == THREE_PRODUCTS  # which Pointers do not take
+    return replace(kind, function="lists") if kind.function == "pointers" and to_arrays else kind
 
 
 def draw_factors_of_complex(rng: Generator, kind: Kind, numbers: tuple[str, str]) -> Kind:
