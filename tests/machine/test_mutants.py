@@ -171,3 +171,10 @@ def test_a_kernel_is_launched_in_every_depth(name: str) -> None:
     """Where rows of D whose last vector is short take other code, they are whole."""
     (specimen, *_) = specimens([name], ["float32"])
     assert len(case_of(specimen).variants) == 5 * (1 + specimen.shared)
+
+
+def test_a_kernel_whose_block_has_the_whole_product_is_surveyed() -> None:
+    case = case_of(Specimen("small", "float32"))
+    result = survey([case], seeds=1)
+    assert result.false_alarms == []
+    assert result.clean_runs == len(case.variants) > 1

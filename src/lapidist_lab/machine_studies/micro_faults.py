@@ -166,7 +166,7 @@ FAULTS: tuple[tuple[str, str, Edit], ...] = (
 )
 
 
-def asked_once(i: Instruction, before: Instruction | None) -> bool:
+def waits_once(i: Instruction, before: Instruction | None) -> bool:
     """Whether it is the branch back to a try_wait."""
     return i.opcode == "bra" and before is not None and "try_wait" in before.mods
 
@@ -177,7 +177,7 @@ def faults_of(ptx: str, entry: str) -> dict[str, list[Mutant]]:
     for i in parse_kernel(ptx, entry).instructions:
         line = lines[i.site.line - 1]
         statement = STATEMENT.search(line)
-        kinds: list[tuple[str, Edit]] = [("a wait asked once", gone)] if asked_once(i, before) else []
+        kinds: list[tuple[str, Edit]] = [("a wait asked once", gone)] if waits_once(i, before) else []
         before = i
         if statement is None or not statement["name"].startswith(i.opcode):
             continue
@@ -197,13 +197,13 @@ def drawn_faults(case: Case, number: int, seed: int) -> list[Mutant]:
     some thread is at it."""
     generator, binary = Random(f"{seed} {case.kernel} {case.math}"), case.launch.binary
     reached = {line for variant in case.variants for line in run_plainly(variant, binary.ptx).reached}
-    left = {
+    remaining = {
         kind: [fault for fault in sites if fault.line in reached]
         for kind, sites in sorted(faults_of(binary.ptx, binary.entry).items())
     }
     chosen = list[Mutant]()
-    while len(chosen) < number and any(left.values()):
-        sites = left[generator.choice([kind for kind, sites in left.items() if sites])]
+    while len(chosen) < number and any(remaining.values()):
+        sites = remaining[generator.choice([kind for kind, sites in remaining.items() if sites])]
         fault = sites.pop(generator.randrange(len(sites)))
         if fault.kind != BOUND or any(is_at_bound(variant, fault) for variant in case.variants):
             chosen.append(fault)

@@ -12,6 +12,7 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.small import SMALL
 from lapidist.kernels.wgmma.maps import SKEWED_ROWS
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing_choice import PLANNED
@@ -212,6 +213,8 @@ def variant_of(
         rows = max(rows, SKEWED_ROWS) + number
     if few:
         rows = TAIL
+    if kernel is SMALL:  # whose block has the whole of D
+        rows, columns = min(rows, config.bm), min(columns, config.bn)
     if not specimen.ragged and any(name == "d_map" for name, _ in kernel.family.parameters):
         spare = 0  # TMA writes D in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)

@@ -86,16 +86,16 @@ class Landing:
         """What is copied, by the range that it comes from; None if some is outside all, or copied in part."""
         if not ((sizes == size) | (sizes == 0)).all():
             return None
-        left, parts = np.flatnonzero(sizes), list[tuple[Region, Array]]()
-        while len(left):
-            region = self.m.globals.find(int(source[left[0]]))
+        remaining, parts = np.flatnonzero(sizes), list[tuple[Region, Array]]()
+        while len(remaining):
+            region = self.m.globals.find(int(source[remaining[0]]))
             if region is None:
                 return None
-            inside = (source[left] >= region.start) & (source[left] <= region.end - size)
+            inside = (source[remaining] >= region.start) & (source[remaining] <= region.end - size)
             if not inside[0]:
                 return None
-            parts.append((region, left[inside]))
-            left = left[~inside]
+            parts.append((region, remaining[inside]))
+            remaining = remaining[~inside]
         return parts
 
     def note_reads(self, g: Lanes, source: Array, size: int, sites: Array, region: Region) -> None:
