@@ -134,10 +134,15 @@ def number_of(format: Format) -> int:
 
 def load(state: Mapping[str, Any]) -> PackedWeight:
     """The weight whose `state_dict` this is."""
-    missing = {"layout", "codes", "scales"} - set(state)
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"state: must be a mapping of names to arrays; got {type(state).__name__}. Read a file first,"
+            " with torch.load, numpy.load or safetensors"
+        )
+    missing = sorted({"layout", "codes", "scales"} - set(state))
     if missing:
         raise ArgumentError(
-            f"state: must have layout, codes and scales; {', '.join(sorted(missing))} is missing. Pass what"
+            f"state: must have layout, codes and scales; without {', '.join(missing)}. Pass what"
             " PackedWeight.state_dict() returned"
         )
     layout = [int(number) for number in state["layout"]]
