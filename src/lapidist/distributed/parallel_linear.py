@@ -120,7 +120,6 @@ def row_parallel_linear(
     -------
     tensor
     """
-    require_layers(input, weight, bias)
     require_weights(input, weight)
     how: dict[str, Any] = {
         "trans_b": True,

@@ -312,9 +312,8 @@ def aligned_words(corpus: Corpus, modes: Mapping[str, RunRecords]) -> str:
         values = gains(grouped(rows), LIBRARY, "cublas")
         if values:
             whose = f"{short_name(corpus.kind)} on an {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
-            head = f"{whose}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
-            mean = f"{geomean(values):.3f} times cuBLAS in the geometric mean of {len(values)}"
-            sentences.append(f"{head}: {mean}. The least is {min(values):.3f}.")
+            head = f"{whose}, multiples of {corpus.multiple}, {LIES[corpus.layout]}, seed {corpus.seed}"
+            sentences.append(f"{head}: {mean_words(values)}.")
     return " ".join(sentences)
 
 
