@@ -9,8 +9,9 @@ import pytest
 
 import lapidist
 import lapidist.distributed
+import lapidist.quantised
 import lapidist.verify
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, RefusalError, ShapeError
 
 A, B = np.ones((4, 8), np.float32), np.ones((8, 6), np.float32)
 EXPERTS = np.ones((2, 8, 6), np.float32)
@@ -68,3 +69,38 @@ def test_sizes_alone_are_planned_by_the_command() -> None:
 def test_names_from_elsewhere_are_told_those_here(module: Any, name: str, words: str) -> None:
     with pytest.raises(AttributeError, match=words):
         getattr(module, name)
+
+
+@pytest.mark.parametrize("kind", ["Scalar", "Row", "Column", "Tile"])
+def test_what_annotates_operands_is_not_called(kind: str) -> None:
+    words = rf"{kind}: annotates an operand of an epilogue; got .* Write def f\(acc, x: lapidist.{kind}\)"
+    with pytest.raises(ArgumentError, match=words):
+        getattr(lapidist, kind)(B[0])
+
+
+def test_the_only_operand_of_an_epilogue_is_named() -> None:
+    with pytest.raises(ArgumentError, match=r"must have operands bias; got 'b'\. Write bias="):
+        lapidist.epilogues.bias(b=B[0])
+
+
+def test_a_product_in_place_of_a_function_of_rows() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"function: must be called with rows; got ndarray\. Pass lambda x"
+    ):
+        lapidist.verify.invariant(A, B)
+    assert lapidist.verify.invariant(lambda x: np.stack([(row[:, None] * B).sum(0) for row in x]), A)
+
+
+def test_packed_weights_are_told_apart_from_arrays() -> None:
+    weight = np.ones((64, 8), np.float32)
+    with pytest.raises(DTypeError, match=r"packed: must be a PackedWeight; got ndarray\. Pass what pack"):
+        lapidist.quantised.unpack(weight)
+    with pytest.raises(AttributeError, match=r"T: .* Write lapidist.quantised.pack\(weight.T"):
+        _ = lapidist.quantised.pack(weight, "int4").T
+
+
+def test_a_config_that_is_refused_may_be_left_out() -> None:
+    with pytest.raises(
+        RefusalError, match=r"config: simt does not take .*\n.*33x64\n  Correct it, or leave config="
+    ):
+        lapidist.gemm(A, B, kernel="simt", config=lapidist.Config(33, 64, 16, 32, 32, 8, 4), device="machine")
