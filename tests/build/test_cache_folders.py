@@ -12,6 +12,8 @@ from cached_kernel import build, key
 from command_line import in_a_process
 from lapidist.build import cache
 from lapidist.build.folder import VARIABLE, cache_directory
+from lapidist.build.ownership import SHARED_WRITE_BITS
+from lapidist.build.portable_files import HAS_OWNERS
 
 
 @pytest.fixture
@@ -69,6 +71,22 @@ def test_warm_fills_one_folder(tmp_path: Path) -> None:
     answer = in_a_process(*words, str(into))
     assert answer.returncode == 0, answer.stderr
     assert list(into.glob("*.bin"))
+    if HAS_OWNERS:  # an image is filled as root, and read by other users
+        readable = stat.S_IROTH
+        assert into.stat().st_mode & (readable | stat.S_IXOTH | SHARED_WRITE_BITS) == readable | stat.S_IXOTH
+        assert all(
+            file.stat().st_mode & (readable | SHARED_WRITE_BITS) == readable for file in into.glob("*.bin")
+        )
     refused = in_a_process(*words, f"a{os.pathsep}b")
     assert refused.returncode == 2
     assert refused.stderr.startswith("lapidist: --into: must not contain")
+    (tmp_path / "file").write_text("")
+    refused = in_a_process(*words, str(tmp_path / "file" / "binaries"))
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("lapidist: --into: must be a folder that can be made;")
+
+
+def test_entries_of_this_user_alone_stay_so(folders: tuple[Path, Path]) -> None:
+    _, mine = folders
+    build()
+    assert not (mine / f"{key()}.bin").stat().st_mode & 0o077

@@ -224,7 +224,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "op": (
         {"trans_a": "H"},
         lapidist.ArgumentError,
-        "trans_a: must be True or False; got 'H'.*\"C\" conjugates",
+        'trans_a: must be True, False or "C"; got \'H\'.*"C" conjugates',
     ),
     "op of an array": (
         {"trans_a": np.array([True, False])},

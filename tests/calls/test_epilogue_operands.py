@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[Any, type[LapidistError], str]] = {
     "a row too long": (
         given(row=OTHER[:7]),
         ShapeError,
-        r"row: must have a value for each column of D, shape \(6,\), or that of the batch, \(2,\), before it;"
+        r"row: must have a value for each column of D, shape \(6,\), or with the batch before it, \(2, 6\);"
         r" got \(7,\)\. Reshape it",
     ),
     "a column too short": (

@@ -71,7 +71,7 @@ A, B = np.ones((6, 4), np.float32), np.ones((4, 5), np.float32)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lapidist.gemm(A, B, trans_a="N"), r"trans_a: must be True or False; got 'N'"),  # type: ignore[arg-type]
+        (lambda: lapidist.gemm(A, B, trans_a="N"), r"trans_a: must be True, False or \"C\"; got 'N'"),  # type: ignore[arg-type]
         (lambda: lapidist.gemm(A, B, alpha=10**400), r"alpha: must fit a float64"),
         (lambda: lapidist.matmul(A, B, device=[1]), r"device: must be .*; got \[1\]"),  # type: ignore[arg-type]
         (lambda: lapidist.plan(A, B, config="128"), r"config: must be a lapidist.Config; got '128'"),  # type: ignore[arg-type]

@@ -102,7 +102,8 @@ VALUES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "lapidist.epilogues has ready-made ones",
     ),
     (lambda: biased(bais=B[0]), ArgumentError, r"Write bias=$"),
-    (lambda: biased(factor=B[0]), ArgumentError, r"Leave it out$"),
+    (lambda: biased(factor=B[0]), ArgumentError, r"Write bias=$"),
+    (lambda: biased(bias=B[0], factor=B[0]), ArgumentError, r"Leave it out$"),
     (lambda: lapidist.epilogue(np.tanh), ArgumentError, r"lapidist.relu\(acc\), say$"),  # type: ignore[arg-type]
     (lambda: lapidist.matmul(A, B, out=[[0] * 6] * 4), DTypeError, r"Pass the array that takes the result$"),
     (lambda: lapidist.matmul(A, B, out=(A,)), DTypeError, "a tuple of them where an epilogue has several"),

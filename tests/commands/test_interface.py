@@ -105,6 +105,8 @@ def test_messages_name_the_option_as_it_was_typed() -> None:
         ["kernels"],
         ["schedule", "--mnk", "1024,1152,4096", "--stream-k", "--rows", "2"],
         ["climb", "--device", "machine", "--size", "32", "--kernel", "2,16"],
+        ["puzzle"],
+        ["static", "18", "--dtype", "fp16"],
     ],
     ids=lambda words: words[0],
 )
@@ -118,7 +120,7 @@ def test_narrow_terminals_keep_words_and_units_whole(
     run(arguments, monkeypatch)
     narrow = capsys.readouterr().out
     assert max(map(len, narrow.splitlines())) <= width
-    if arguments[0] in ("plan", "kernels"):
+    if arguments[0] in ("plan", "kernels", "puzzle", "static"):
         assert narrow.split() == wide.split()
     assert not re.search(r"\d\n\s*(us|bytes|threads|iterations|stages)\b", narrow)
 

@@ -44,7 +44,7 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "alpha: must be a real number; got complex": lambda jax, ours: ours.gemm(A, B, alpha=1j),
     "alpha: must be real, as the result of gram": lambda jax, ours: ours.gram(A.astype("c8"), alpha=1j),
     "c: element type must be that of the output ": lambda jax, ours: ours.gemm(A.astype("c8"), B, A, beta=1),
-    'trans_a: must be True or False; got .H.*"C" conjugates': lambda jax, ours: ours.gemm(
+    'trans_a: must be True, False or "C"; got .H.*"C" conjugates': lambda jax, ours: ours.gemm(
         A.astype("c8"), B, trans_a="H"
     ),
     'precision: "3m" is a way to multiply complex numbers; a is float32': lambda jax, ours: jax.jit(

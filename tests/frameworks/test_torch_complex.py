@@ -159,7 +159,7 @@ def test_functions_that_are_refused(lt: Any) -> None:
 def test_numbers_that_are_refused(lt: Any) -> None:
     with pytest.raises(lapidist.ArgumentError, match="alpha: must be a real number; got complex"):
         lt.gemm(torch.ones(2, 2), torch.ones(2, 2), alpha=1j)
-    with pytest.raises(lapidist.ArgumentError, match="trans_a: must be True or False; got 'T'"):
+    with pytest.raises(lapidist.ArgumentError, match=r'trans_a: must be True, False or "C"; got .T.'):
         lt.gemm(random(2, 2), random(2, 2), trans_a="T")
 
 

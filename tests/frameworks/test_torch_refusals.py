@@ -134,3 +134,29 @@ def test_what_is_no_tensor_is_told_in_words(
 ) -> None:
     with pytest.raises(lapidist.DTypeError, match=f"{words}.* torch.as_tensor"):
         NO_TENSOR[words](torch.ones(3, 3, requires_grad=recorded), value, lt)
+
+
+def test_a_layer_in_place_of_its_weight(torch: Any, lt: Any) -> None:
+    layer = torch.nn.Linear(3, 2)
+    with pytest.raises(lapidist.DTypeError, match=r"weight: must be a tensor; got Linear\. Pass its .weight"):
+        lt.linear(torch.ones(1, 3), layer)
+    with pytest.raises(lapidist.DTypeError, match=r"bias: must be a tensor; got Linear\. Pass its .bias"):
+        lt.linear(torch.ones(1, 3), layer.weight, layer)
+
+
+def test_parts_of_a_nested_tensor_are_multiplied(torch: Any) -> None:
+    """As its refusal says."""
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    b = torch.ones(3, 2)
+    with pytest.raises(
+        lapidist.DTypeError, match=r"got nested. Multiply its parts, list\(tensor.unbind\(\)\)"
+    ):
+        lapidist.matmul(nested, b)
+    results = lapidist.gemm(list(nested.unbind()), [b, b])
+    assert [tuple(result.shape) for result in results] == [(2, 2), (4, 2)]
+
+
+@pytest.mark.parametrize("keyword", ["quantise", "quantize"])
+def test_layers_are_quantised_by_weights(torch: Any, lt: Any, keyword: str) -> None:
+    with pytest.raises(TypeError, match='Write weights="int4"'):
+        lt.swap(torch.nn.Linear(64, 64), **{keyword: "int4"})

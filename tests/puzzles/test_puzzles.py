@@ -40,13 +40,41 @@ COSTLY = (
     ("async_pipeline", "cp_async_wait<STAGES - 2>", "cp_async_wait<0>", "waits for all that is under way"),
     ("wgmma_specialised", "products_wait<1>", "products_wait<0>", "waits for all that is under way"),
 )
+# What the last hint says, done to the puzzle.
+ANSWERS = {
+    "shared_tile": [("Acc(Bs[thread_col][k]);", "Acc(Bs[thread_col][k]);\n    __syncthreads();")],
+    "padded_tile": [("Bs[BN][BK];", "Bs[BN][BK + 1];")],
+    "vector_loads": [
+        (
+            "b_first = tile_col + b_col, b_last = 3;",
+            "b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;",
+        )
+    ],
+    "double_buffer": [("k0 += BK)", "k0 += BK, stage ^= 1)")],
+    "async_pipeline": [
+        ("<STAGES - 1>();\n        __syncthreads();", "<STAGES - 2>();\n        __syncthreads();")
+    ],
+    "tma_tiles": [("place = k;", "place = k ^ (lane_row + m % 2 * LANES_M) * 16 / sizeof(T);")],
+    "producer_warp": [
+        (
+            "    if (lane == 0) barrier_arrive(&pipeline.empty[freed]);",
+            "    __syncwarp();\n    if (lane == 0) barrier_arrive(&pipeline.empty[freed]);",
+        )
+    ],
+    "mma_swizzled": [("  // Store: a warp's rows", "  __syncthreads();\n  // Store: a warp's rows")],
+    "wgmma_tma": [
+        ("  products_wait<0>();\n", ""),
+        ("    products_commit();\n", "    products_commit();\n    products_wait<0>();\n"),
+    ],
+    "wgmma_specialised": [("int parity = 0;", "int parity = 1;")],
+}
 
 
 def test_there_are_ten_in_the_ladders_order() -> None:
     numbers = [puzzle.number for puzzle in PUZZLES]
     assert len(numbers) == 10
     assert numbers == sorted(set(numbers))
-    assert {puzzle.rung for puzzle in PUZZLES} == set(FOUND)
+    assert {puzzle.rung for puzzle in PUZZLES} == set(FOUND) == set(ANSWERS)
 
 
 @pytest.mark.parametrize("puzzle", PUZZLES, ids=lambda puzzle: puzzle.rung)
@@ -99,6 +127,15 @@ def test_the_rung_solves_it(puzzle: Puzzle) -> None:
     verdict = judge(puzzle, puzzle.rung_source(), SEEDS)
     assert verdict.solved, str(verdict)
     assert str(verdict).startswith("Solved")
+
+
+@pytest.mark.parametrize("rung", ["wgmma_tma", *surveyed(name for name in ANSWERS if name != "wgmma_tma")])
+def test_the_last_hint_solves_it(rung: str) -> None:
+    """By a reader who does what it says, and no more."""
+    puzzle = puzzle_named(rung)
+    answer = broken(puzzle.source(), ANSWERS[rung])
+    verdict = judge(puzzle, answer, 1)
+    assert verdict.solved, str(verdict)
 
 
 @pytest.mark.parametrize(("rung", "old", "new", "count"), COSTLY)

@@ -167,7 +167,12 @@ def test_packed_bits_stay_as_they_were(format: str, more: Any, sums: list[int]) 
             "g_idx: groups must",
         ),
         (lambda: quantised.from_mxfp4(np.zeros((2, 8, 2, 16), "u1"), 0), "blocks: must be bytes"),
-        (lambda: quantised.load({}), "state: must have layout, codes and scales"),
+        (lambda: quantised.pack(np.ones((192, 8)), "int4", group=100), "got 100. Take 32 or 64$"),
+        (
+            lambda: quantised.load({}),
+            "state: must have layout, codes and scales; without codes, layout, scales",
+        ),
+        (lambda: quantised.load("weight.npz"), "state: must be a mapping .*; got str. Read a file first"),
     ],
 )
 def test_what_does_not_fit_is_refused(call: Any, words: str) -> None:

@@ -4,6 +4,7 @@ What the standard library and others need of this system is loaded before."""
 
 from __future__ import annotations
 
+import ctypes.util  # noqa: F401 - as macOS it wants ctypes.macholib, which Debian leaves out
 import multiprocessing.connection  # noqa: F401
 import os
 import shutil

@@ -200,6 +200,13 @@ def refusals() -> None:
     wrong = "slots" if torch.cuda.is_available() else "push"
     with pytest.raises(ArgumentError, match=f"way: must be one that the plan offers; got '{wrong}'"):
         ours.all_gather_matmul(a, b, way=wrong)
+    with pytest.raises(ArgumentError, match=r"way: .*; got 'fast': the ways are collective, chunks"):
+        ours.all_gather_matmul(a, b, way="fast")
+    for layer in (ours.column_parallel_linear, ours.row_parallel_linear):
+        with pytest.raises(
+            ShapeError, match=r"weight: must be .* input is \(6, 24\), weight \(24, .*Transpose"
+        ):
+            layer(a, b)
 
 
 def first_calls_in_a_capture() -> None:
@@ -321,9 +328,12 @@ def layers(device: str) -> None:
     for plan, words in (
         ({"up": "column"}, "got 'column' for up"),
         (None, "plan: must name the layers to split"),
+        ({"mlp.*": "rows"}, r"plan: must name layers of the model; got 'mlp.\*', which names none"),
     ):
         with pytest.raises(ArgumentError, match=words):
             lt.swap(network(weights), mesh=mesh, plan=plan)
+    with pytest.raises(ArgumentError, match=r"mesh: must be a torch\.distributed DeviceMesh .*; got int"):
+        lt.swap(network(weights), mesh=4, plan={"up": "columns"})
     with pytest.raises(
         ArgumentError, match=r"ColumnParallel: must be applied to a torch.nn.Linear; got Network"
     ):

@@ -183,11 +183,15 @@ def write(key: str, binary: Binary) -> None:
 
 
 def replace_atomically(path: Path, content: bytes) -> None:
-    """Write to a temporary file, then rename: other processes see the whole entry or none."""
+    """Write to a temporary file, then rename: other processes see the whole entry or none. Other users may
+    read it where they may read the folder, as that of an image.
+    """
+    mode = 0o600 | (path.parent.stat().st_mode & 0o044)
     handle, temporary = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

@@ -97,7 +97,8 @@ def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(
             'precision: must be "ieee", "tf32", "emulated", "emulated_any_range", "3m" or a lapidist.'
-            f'Accuracy; got {precision!r}. Leave it out for all bits, or "highest"; "high" is "tf32"'
+            f'Accuracy; got {precision!r}. Leave it out for all bits: others\' "highest" is "ieee", their'
+            ' "high" is "tf32"'
         )
 
 

@@ -228,7 +228,8 @@ def require_list_of_arrays(name: str, values: Any) -> None:
     if isinstance(first, (int, float, complex, list, tuple)):
         raise ArgumentError(
             f"{name}: gemm takes a list for a batch of matrices, each an array; got a list of"
-            f" {type(first).__name__}s. Make one array of it with numpy.asarray"
+            f" {type(first).__name__}s. Make one array of it with numpy.asarray; sizes"
+            " alone are planned by `lapidist plan --mnk`"
         )
 
 

@@ -133,8 +133,8 @@ class EpilogueOperands(Part):
         batch = self._shape[:-2]
         raise ShapeError(
             f"{operand.name}: must have a value for each {reach}, shape {expected}"
-            f"{f', or that of the batch, {batch}, before it' if batch else ''}; got {operand.shape}."
-            f" Reshape it"
+            f"{f', or with the batch before it, {(*batch, *expected)}' if batch else ''}; got"
+            f" {operand.shape}. Reshape it"
         )
 
     def _readings(self, operand: Operand, kind: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -198,12 +198,10 @@ def scale_of(operand: Operand, lines: int, k: int) -> Scale:
         if along == blocks and across in (lines, squares):
             return Scale(STRIPS if across == lines else SQUARES, line_step, block_step)
     turn = slice(None) if of_a else slice(None, None, -1)
-    shapes = [
-        str((lines,)),
-        *(str(extents[turn]) for extents in ((lines, 1), (lines, blocks), (squares, blocks))),
-    ]
+    whose = "row" if of_a else "column"
+    tall, strips, square = ((lines, 1)[turn], (lines, blocks)[turn], (squares, blocks)[turn])
     raise ShapeError(
-        f"{operand.name}: must be one factor, or of shape {', '.join(shapes[:-1])} or {shapes[-1]} (two by"
-        f" {'rows' if of_a else 'columns'}, then by 1 x {K_BLOCK} and by {K_BLOCK} x {K_BLOCK}) for {lines}"
-        f" {'rows of a' if of_a else 'columns of b'} and k = {k}; got {shape}. Reshape it"
+        f"{operand.name}: must be one factor, one a {whose}, shape {(lines,)} or {tall}, one a {whose} and"
+        f" {K_BLOCK} of k, shape {strips}, or one for {K_BLOCK} x {K_BLOCK}, shape {square}, for {lines}"
+        f" {whose}s of {operand.name[-1]} and k = {k}; got {shape}. Reshape it"
     )

@@ -99,7 +99,10 @@ class GroupOperands(Part):
         dimensions, count = (len(a.shape), len(b.shape)), self.count
         extent = ROWS if self._counted and dimensions == (3, 3) else CUTS.get(dimensions)
         if extent is None or (self._counted and dimensions != (3, 3)):
-            raise ShapeError(f"a, b: {WAYS}; got {a.shape} and {b.shape}. Reshape them")
+            way_out = "Reshape them"
+            if self._counted and dimensions == (2, 3):
+                way_out = "Groups one after another have offsets, the cumsum of their lengths"
+            raise ShapeError(f"a, b: {WAYS}; got {a.shape} and {b.shape}. {way_out}")
         for operand in (a, b):
             if len(operand.shape) == 3 and operand.shape[0] != count:
                 raise ShapeError(

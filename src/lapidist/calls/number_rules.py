@@ -47,8 +47,10 @@ BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
 
 def require_op(name: str, value: object) -> None:
     """What op does to an operand."""
-    if not isinstance(value, str) or value != "C":
-        require_flag(name, value, f'{BLAS_FLAGS}; "C" conjugates, too')
+    if not (isinstance(value, str) and value == "C") and not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(
+            f'{name}: must be True, False or "C"; got {value!r}. {BLAS_FLAGS}; "C" conjugates, too'
+        )
 
 
 def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it out") -> None:

@@ -79,8 +79,9 @@ app.command("run-ptx", epilog=examples(*run_ptx.EXAMPLES))(run_ptx.run_ptx)
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one a part")] = False) -> None:
     """What was found on this computer, and how to get what is missing."""
     from lapidist.backends.gpu import doctor
+    from lapidist.commands.fold import folded
 
-    raise typer.Exit(ABSENT if doctor.run(as_json) else 0)
+    raise typer.Exit(ABSENT if doctor.run(as_json, folded) else 0)
 
 
 add_lab_commands(app)

@@ -25,3 +25,8 @@ def folded(line: str, hang: int, width: int | None = None) -> str:
         text, columns, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
     )
     return "\n".join(lines).replace(JOINED, " ")
+
+
+def folded_text(text: str) -> str:
+    """Every line, broken where the terminal ends; what follows is indented as its line is."""
+    return "\n".join(folded(line, len(line) - len(line.lstrip())) for line in text.splitlines())

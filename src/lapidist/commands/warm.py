@@ -144,9 +144,12 @@ def warm(
 
 
 def compile_into(folder: Path) -> None:
-    """Make the folder the only one of the cache, so that it holds all that is compiled."""
-    from lapidist.build.folder import VARIABLE
+    """Make the folder the only one of the cache, so that it holds all that is compiled. A new one can be
+    read by all users: an image is filled as root.
+    """
+    from lapidist.build.folder import VARIABLE, make_directory
     from lapidist.build.ownership import objection
+    from lapidist.writable import require_folder
 
     if os.pathsep in str(folder):
         raise ArgumentError(
@@ -156,6 +159,14 @@ def compile_into(folder: Path) -> None:
     refusal = objection(folder)
     if refusal is not None:
         raise ArgumentError(f"--into: must be a folder of yours; {refusal}. Or name another one")
+    if not folder.exists():
+        try:
+            make_directory(folder)
+            folder.chmod(0o755)
+        except OSError as error:
+            rule = f"must be a folder that can be made; {str(folder)!r} cannot ({error.strerror})"
+            raise ArgumentError(f"--into: {rule}. Name another one") from error
+    require_folder("--into", folder)
     os.environ[VARIABLE] = str(folder.absolute())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.distributed import exchange_ways
-from lapidist.distributed.exchange_plans import ExchangePlan, exchange_of, plan_of
+from lapidist.distributed.exchange_plans import WAYS, ExchangePlan, exchange_of, plan_of
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, Product, Reach
 from lapidist.distributed.group_facts import members_of, reach_of, require_alike
@@ -41,6 +41,11 @@ def newly_agreed_way(
     parts += [] if way is None else [f"way={way}"]
     require_alike(group, product, ", ".join(parts).replace("torch.", ""))
     plan = plan_for(product, rows, products, group)
+    if way is not None and way not in WAYS[product]:
+        ways = ", ".join(WAYS[product])
+        raise ArgumentError(
+            f"way: must be one that the plan offers; got {way!r}: the ways are {ways}. Leave it out"
+        )
     if way is None or members.ranks == 1:
         return plan.way
     offered = {"collective", "chunks", *(name for name, _ in plan.seconds)}

@@ -17,7 +17,14 @@ from lapidist.distributed.parallel_products import (
 from lapidist.distributed.product_gradients import Shared
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.rank_epilogues import followed, in_order
-from lapidist.distributed.row_products import RowProducts, require_bias, require_rows, result_dtype
+from lapidist.distributed.row_products import (
+    MATRIX,
+    RowProducts,
+    require_bias,
+    require_rows,
+    require_tensor,
+    result_dtype,
+)
 from lapidist.distributed.unequal_parts import place_in
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ShapeError
@@ -58,6 +65,7 @@ def column_parallel_linear(
     -------
     tensor, or a list of them if weight is a list
     """
+    require_weights(input, weight)
     if sequence_dim is not None:
         how: dict[str, Any] = {"precision": precision, "invariant": invariant, "way": way}
         return all_gather_matmul(
@@ -112,6 +120,7 @@ def row_parallel_linear(
     -------
     tensor
     """
+    require_weights(input, weight)
     how: dict[str, Any] = {
         "trans_b": True,
         "precision": precision,
@@ -138,3 +147,17 @@ def row_parallel_linear(
     if bias is not None:
         total = total + bias
     return followed(total, epilogue, dim, total.dtype)
+
+
+def require_weights(input: Any, weight: Any) -> None:
+    """Matrices as layers have them. Graphs hold other errors for later."""
+    if is_compiling():
+        return
+    require_tensor("input", input)
+    for matrix in weight if isinstance(weight, list | tuple) else [weight]:
+        require_tensor("weight", matrix)
+        if matrix.ndim != MATRIX or not input.ndim or matrix.shape[1] != input.shape[-1]:
+            raise ShapeError(
+                f"weight: must be a matrix with as many columns as input; input is {tuple(input.shape)},"
+                f" weight {tuple(matrix.shape)}. Transpose it if it lies the other way"
+            )

@@ -166,7 +166,13 @@ class Expression(Fixed):
     tape: Tape
     step: int
 
-    def __init__(self, tape: Tape, step: int) -> None:
+    def __init__(self, tape: Tape, step: int = 0) -> None:
+        if not isinstance(tape, Tape):
+            kind, got = type(self).__name__, type(tape).__name__
+            way_out = f"Write def f(acc, x: lapidist.{kind}), and epilogue=f(x=array)"
+            raise ArgumentError(
+                f"{kind}: annotates an operand of an epilogue; got a call with {got}. {way_out}"
+            )
         super().__init__(tape=tape, step=step)
 
     def __add__(self, other: Any) -> Expression:

@@ -92,7 +92,7 @@ class Epilogue:
             if name not in self._names:
                 raise ArgumentError(
                     f"{epilogue}: must have operands {', '.join(self._names) or '(none)'}; got {name!r}."
-                    f" {operand_instead(name, self._names)}"
+                    f" {operand_instead(name, [other for other in self._names if other not in operands])}"
                 )
         bound = {**self._defaults, **operands}
         for name in self._names:
@@ -107,8 +107,8 @@ class Epilogue:
         return self.function.text
 
 
-def operand_instead(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name, names, 1)
+def operand_instead(name: str, missing: Sequence[str]) -> str:
+    close = list(missing) if len(missing) == 1 else get_close_matches(name, missing, 1)
     return f"Write {close[0]}=" if close else "Leave it out"
 
 

@@ -198,10 +198,10 @@ def require_dense(tensor: Any, name: str) -> None:
     import torch
 
     if tensor.layout is not torch.strided or tensor.is_nested:
-        layout = "nested" if tensor.is_nested else tensor.layout
-        raise DTypeError(
-            f"{name}: must be a dense tensor; got {layout}. Call .to_dense() first, or multiply its parts"
-        )
+        layout, way_out = tensor.layout, "Call .to_dense() first, or multiply its parts"
+        if tensor.is_nested:
+            layout, way_out = "nested", "Multiply its parts, list(tensor.unbind()), by gemm of two lists"
+        raise DTypeError(f"{name}: must be a dense tensor; got {layout}. {way_out}")
 
 
 def require_memory(tensor: Any, name: str) -> None:

@@ -152,7 +152,8 @@ def exactly(
     chosen = weigh_one(problem, device, kernel, config, sharing)
     if chosen.refusal is not None:
         raise RefusalError(
-            f"config: {kernel.name} does not take {problem} on {device.name} with it:\n  {chosen}"
+            f"config: {kernel.name} does not take {problem} on {device.name} with it:\n  {chosen}\n"
+            "  Correct it, or leave config= out: `lapidist plan --weighed` lists those that fit"
         )
     return chosen
 

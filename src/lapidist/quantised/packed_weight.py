@@ -59,6 +59,12 @@ class PackedWeight(FewBits):
         return f"{type(self).__name__}({self.format.name}, {self.shape}, {self.scale_type} by {group}{zeros})"
 
     @property
+    def T(self) -> PackedWeight:
+        raise AttributeError(
+            "T: packed columns have no transpose. Write lapidist.quantised.pack(weight.T, ...)"
+        )
+
+    @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (self.codes, self.scales, self.zeros) if array is not None)
 
@@ -134,10 +140,15 @@ def number_of(format: Format) -> int:
 
 def load(state: Mapping[str, Any]) -> PackedWeight:
     """The weight whose `state_dict` this is."""
-    missing = {"layout", "codes", "scales"} - set(state)
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"state: must be a mapping of names to arrays; got {type(state).__name__}. Read a file first,"
+            " with torch.load, numpy.load or safetensors"
+        )
+    missing = sorted({"layout", "codes", "scales"} - set(state))
     if missing:
         raise ArgumentError(
-            f"state: must have layout, codes and scales; {', '.join(sorted(missing))} is missing. Pass what"
+            f"state: must have layout, codes and scales; without {', '.join(missing)}. Pass what"
             " PackedWeight.state_dict() returned"
         )
     layout = [int(number) for number in state["layout"]]
@@ -248,6 +259,11 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
     """
     if dtype not in ("float32", "float64"):
         raise DTypeError(f"dtype: must be float32 or float64; got {dtype!r}. Convert the result")
+    if not isinstance(packed, PackedWeight):
+        raise DTypeError(
+            f"packed: must be a PackedWeight; got {type(packed).__name__}. Pass what pack, load or from_gptq"
+            " returned"
+        )
     if isinstance(packed, PackedExperts):
         return stacked([unpack(weight, dtype) for weight in packed])
     k, n = packed.shape

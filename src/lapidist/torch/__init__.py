@@ -59,7 +59,8 @@ WAYS_OUT = {
         "Write lapidist.torch.swap(model, dtype=torch.float8_e4m3fn)",
     ),
     **dict.fromkeys(
-        ("quantize", "quantize_", "quantise", "pack"), 'Write lapidist.torch.swap(model, weights="int4"), say'
+        ("quantize", "quantize_", "quantise", "pack", "Int8Linear", "Int4Linear", "QuantizedLinear"),
+        'Write lapidist.torch.swap(model, weights="int4"), say',
     ),
     **dict.fromkeys(
         ("MoE", "Experts", "GroupedLinear"),

@@ -30,7 +30,9 @@ WHERE = "Write where=, a function: where=lambda name, layer: name != 'lm_head', 
 PACKED = 'Write weights="int4", "mxfp4", "nvfp4", "int8" or "e4m3"'
 WAYS_OUT = {
     **dict.fromkeys(("exclude", "skip", "ignore", "include", "filterfn", "modulestonotconvert"), WHERE),
-    **dict.fromkeys(("bits", "format", "quantization", "scheme", "quantizationconfig"), PACKED),
+    **dict.fromkeys(
+        ("bits", "format", "quantise", "quantize", "quantization", "scheme", "quantizationconfig"), PACKED
+    ),
     **dict.fromkeys(("recipe", "fp8"), "Write dtype=torch.float8_e4m3fn, and factors= if need be"),
     "devicemesh": "Write mesh=",
 }

@@ -211,9 +211,10 @@ def require_tensors(optional: tuple[str, ...] = (), **arguments: Any) -> None:
     """Refuse arguments that are no tensors; the `optional` ones may be None."""
     for name, value in arguments.items():
         if not isinstance(value, TENSOR) and not (value is None and name in optional):
-            raise DTypeError(
-                f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
-            )
+            way_out = "Pass it through torch.as_tensor first"
+            if isinstance(getattr(value, name, None), TENSOR):
+                way_out = f"Pass its .{name}"
+            raise DTypeError(f"{name}: must be a tensor; got {type(value).__name__}. {way_out}")
 
 
 def conjugated(tensor: Any, op: Any) -> tuple[Any, Any]:

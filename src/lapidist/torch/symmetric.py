@@ -169,6 +169,8 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
             f"gradient: must be a matrix, or a batch of them; got {tuple(gradient.shape)}. Vectors and"
             " scalars take another optimiser"
         )
+    if not isinstance(steps, int) or steps < 1:
+        raise ArgumentError(f"steps: must be a whole number from 1 on; got {steps!r}. Leave it out for 5")
     of_x, of_cube, of_fifth = QUINTIC
     x = gradient.to(torch.bfloat16)
     tall = x.shape[-2] > x.shape[-1]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lapidist.commands.fold import folded, folded_text
 from lapidist.commands.options import JsonObject
 from lapidist.errors import ArgumentError
 
@@ -60,7 +61,7 @@ def list_puzzles(as_json: bool) -> None:
         print(json.dumps(rows))
         return
     for each in PUZZLES:
-        print(f"{each.number:02d}  {each.rung}\n    {each.goal}")
+        print(folded_text(f"{each.number:02d}  {each.rung}\n    {each.goal}"))
     print("Begin: lapidist puzzle 04")
 
 
@@ -73,7 +74,7 @@ def show_hints(chosen: Puzzle, hint: int, as_json: bool) -> None:
     print(
         json.dumps(shown)
         if as_json
-        else "\n".join(f"{number}. {text}" for number, text in enumerate(shown, 1))
+        else "\n".join(folded(f"{number}. {text}", 3) for number, text in enumerate(shown, 1))
     )
 
 
@@ -92,7 +93,8 @@ def solve(chosen: Puzzle, folder: Path, anew: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(verdict.data() | {"file": str(path)}))
     else:
-        print(f"{path}: {'written; ' if written else ''}{chosen.goal}\n{verdict}")
+        print(folded_text(f"{path}: {'written; ' if written else ''}{chosen.goal}\n{verdict}"))
         if not verdict.solved:
-            print(f"Change {path} and ask again. Hints: lapidist puzzle {chosen.number:02d} --hint 1")
+            again = f"Change {path} and ask again. Hints: lapidist puzzle {chosen.number:02d} --hint 1"
+            print(folded_text(again))
     raise typer.Exit(int(not verdict.solved))

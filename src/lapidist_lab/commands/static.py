@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lapidist.commands.fold import folded_text
 from lapidist.commands.options import Json, Type, kernels_like
 from lapidist.errors import ArgumentError
 from lapidist_lab.commands.options import Chip
@@ -60,7 +61,8 @@ def static(
             " of all"
         )
     analysis = sass.analyse(kernel_named(kernel), None, math_named(dtype), device.chip(chip).architecture)
-    print(json.dumps(asdict(analysis) | {"config": str(analysis.config)}) if as_json else analysis.describe())
+    data = json.dumps(asdict(analysis) | {"config": str(analysis.config)}) if as_json else ""
+    print(data or folded_text(analysis.describe()))
 
 
 def hash_rows(device: Device, processes: int, names: list[str]) -> Iterator[tuple[str, str]]:

@@ -189,7 +189,7 @@ IDEAS = {
         "registers",
         "A register file has two banks, of even and of odd registers, and gives one register of"
         " each in a cycle. An fma wants three. One stays from the fma before; the others must be"
-        " even and odd.",
+        " even and odd. A bank may fall one register behind: a single pair of one bank costs nothing.",
         "An fma reads R4, R6 and R8, and none stays from before. How long does it take to fetch them?",
         "Three cycles: all are even, so all come from one bank.",
         (17,),

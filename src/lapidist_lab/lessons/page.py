@@ -77,8 +77,7 @@ def index_of(lessons: Sequence[dict[str, Any]], rungs: Sequence[Kernel]) -> str:
 def card(number: int, lesson: dict[str, Any], rung: Kernel) -> str:
     """A rung: its picture, what it teaches, what to read first, its speed."""
     needs = ", ".join(f"{need:02d}" for need in lesson["opening"]["needs"])
-    speed = speed_words(lesson)
-    facts = [f"read first: {needs}" if needs else "", f"{speed} TFLOP/s in {lesson['math']}" if speed else ""]
+    facts = [f"read first: {needs}" if needs else "", speed_words(lesson)]
     return (
         f'<a class="card" id="rung-{number}" href="{file_name(number, rung)}">{thumbnail(lesson)}'
         f"<b>{number:02d} {rung.name}</b><span>{escape(lesson['header']['Lesson'])}</span>"
@@ -87,6 +86,7 @@ def card(number: int, lesson: dict[str, Any], rung: Kernel) -> str:
 
 
 def speed_words(lesson: dict[str, Any]) -> str:
+    """With the size, as other pages show other sizes of a rung."""
     measured = lesson.get("measured") or {"rows": []}
     speeds = [row["tflops"] for row in measured["rows"] if row["name"] == lesson["name"]]
-    return f"{speeds[0]:.3g}" if speeds else ""
+    return f"{speeds[0]:.3g} TFLOP/s in {lesson['math']}, {measured['shape']}" if speeds else ""

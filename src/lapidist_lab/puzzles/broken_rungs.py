@@ -124,7 +124,7 @@ PUZZLES = (
         (
             "The product of 64 columns is right. The one of 37 loads what lies outside of B.",
             "Where does the thread at column 36 of 37 load its four elements from?",
-            "The first column must lie in its row, and the others as well: clamp4(tile_col + b_col, N - 1).",
+            "b_first must lie in its row: clamp4(tile_col + b_col, N - 1). Then b_last = N - 1 - b_first.",
         ),
         (
             (
@@ -212,7 +212,7 @@ PUZZLES = (
         (
             "wgmma is asynchronous: the four instructions return before they have read the stage.",
             "A barrier of threads says nothing of products that are still under way.",
-            "products_wait<0>() belongs behind products_commit(), before the barrier.",
+            "Move products_wait<0>() from behind the loop to behind products_commit(), before the barrier.",
         ),
         (
             ("\n    products_wait<0>();", ""),

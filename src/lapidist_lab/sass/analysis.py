@@ -167,9 +167,8 @@ class Static:
         )
         lines.append(
             f"  {self.ffma_share:.1%} of the instructions multiply. One is issued a cycle{waits}, so if"
-            " nothing else waits"
+            f" nothing else waits the loop reaches at most {self.issue_ceiling:.1%} of the multiply-add rate."
         )
-        lines.append(f"  the loop reaches at most {self.issue_ceiling:.1%} of the multiply-add rate.")
         if self.source == "ptx":
             lines.append(
                 "  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code."

@@ -190,3 +190,24 @@ def test_pages_of_what_was_not_measured_are_not_written(records: list[Record]) -
     written = {path.name for path in pages.documents(Path(), Data(records))}
     assert {"index.md", "bf16.md", "sizes-bf16-light.svg"} <= written
     assert not {"fp32.md", "ragged.md", "decode.md", "layouts.md"} & written
+
+
+def test_bars_that_lose_to_their_peer_are_red() -> None:
+    """Where bars are in % of it; what is written as 100 % is no loss."""
+    cases = (("wins", 104.0), ("even", 99.6), ("loses", 89.0))
+    rows = [bar_charts.Bar(name, value, f"{name} by {value}") for name, value in cases]
+    told, silent = (
+        bar_charts.bars("name", rows, [("cuBLAS", 100.0)], "words", losses=losses).drawn
+        for losses in (True, False)
+    )
+    assert ">a loss<" in told
+    assert charts.LIGHT["chosen"] not in silent
+    red = [line for line in told.splitlines() if "<text" in line and charts.LIGHT["chosen"] in line]
+    assert [re.findall(r">([^<]+)</text>", line) for line in red] == [["loses by 89.0"]]
+
+
+@pytest.mark.parametrize("page", ["few-bits", "complex", "symmetric", "models", "grouped"])
+def test_a_page_of_many_cases_begins_with_a_picture(page: str) -> None:
+    """Tables of every case are folded below it."""
+    text = (Path(__file__).parents[3] / "docs" / "performance" / f"{page}.md").read_text(encoding="utf-8")
+    assert 0 < text.find("<picture>") < text.find("\n|---")

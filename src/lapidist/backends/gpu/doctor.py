@@ -28,6 +28,8 @@ from lapidist.build.ownership import objection
 from lapidist.errors import DeviceError
 from lapidist.visible import visible
 
+DETAIL = 23  # the column in which a finding's detail begins
+
 DRIVER_HINT = (
     "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"
 )
@@ -66,27 +68,29 @@ class Finding:
     def __str__(self) -> str:
         mark = "ok     " if self.usable else "MISSING" if self.part.base else "absent "
         line = visible(f"{mark} {self.part.name:<14} {self.detail}")
-        return line if self.usable else f"{line}\n{'':23}get it: {self.part.remedy}"
+        return line if self.usable else f"{line}\n{'':{DETAIL}}get it: {self.part.remedy}"
 
 
-def run(as_json: bool = False) -> int:
-    """Print every finding. Returns 0 if compiling and host products work, else 1."""
+def run(as_json: bool = False, fold: Callable[[str, int], str] = lambda line, _: line) -> int:
+    """Print every finding, its lines as `fold` breaks them. Returns 0 if compiling and host products work,
+    else 1.
+    """
     findings = [look_for(part) for part in PARTS]
     if as_json:
         for finding in findings:
             print(json.dumps(finding.as_data))
         return int(any(finding.part.base and not finding.usable for finding in findings))
     for finding in findings:
-        print(finding)
+        for line in str(finding).splitlines():
+            print(fold(line, DETAIL))
     broken = [finding.part.name for finding in findings if finding.part.base and not finding.usable]
     gpu = next(finding.usable for finding in findings if finding.part.name == "GPU")
     print()
     if broken:
         print(f"The base does not work: {', '.join(broken)} missing.")
         return 1
-    print(
-        "The base works." if gpu else "The base works. Without a GPU products run in NumPy or in the machine."
-    )
+    works = "The base works."
+    print(fold(works if gpu else f"{works} Without a GPU products run in NumPy or in the machine.", 0))
     return 0
 
 

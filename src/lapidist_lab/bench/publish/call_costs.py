@@ -75,7 +75,7 @@ def small_chart(rows: Sequence[Record]) -> Chart:
         for r in rows
     ]
     return bar_charts.bars(
-        "small", drawn, [("cuBLAS", 100.0)], "Time of small squares, and % of cuBLAS, sustained"
+        "small", drawn, [("cuBLAS", 100.0)], "Time of small squares, and % of cuBLAS, sustained", losses=True
     )
 
 

@@ -311,10 +311,10 @@ def aligned_words(corpus: Corpus, modes: Mapping[str, RunRecords]) -> str:
     for mode, rows in modes.items():
         values = gains(grouped(rows), LIBRARY, "cublas")
         if values:
-            whose = f"{short_name(corpus.kind)} on an {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
-            head = f"{whose}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
-            mean = f"{geomean(values):.3f} times cuBLAS in the geometric mean of {len(values)}"
-            sentences.append(f"{head}: {mean}. The least is {min(values):.3f}.")
+            head = f"{short_name(corpus.kind)}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
+            where = f"seed {corpus.seed}, {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
+            mean = f"{geomean(values):.2f} times cuBLAS in the geometric mean of {len(values)}"
+            sentences.append(f"{head}, {where}: {mean}. The least is {min(values):.2f}.")
     return " ".join(sentences)
 
 

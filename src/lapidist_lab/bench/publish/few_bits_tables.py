@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish.cells import geomean, time_words, times_faster
+from lapidist_lab.bench.publish.cells import geomean, ratios, time_words, times_faster
+from lapidist_lab.bench.publish.charts import Chart
+from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import short_chip
 from lapidist_lab.bench.publish.section import Data, Section
-from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.bench.publish.tables import fold, table
 from lapidist_lab.bench.studies import few_bits_experts, few_bits_model
 from lapidist_lab.bench.studies.few_bits import LAYERS, MODE, OURS
 from lapidist_lab.bench.studies.served_model import PAST, Shape
@@ -33,19 +35,35 @@ def of_few_bits(data: Data) -> str:
     return f"On an {short_chip(rows[-1].device)}, of the fastest peer: {'; '.join(parts)}" if parts else ""
 
 
+def by_weights(data: Data) -> Chart:
+    """A bar for each kind of weights, with few rows and with more."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(ours(data), key=lambda r: (weights_of(r), r.m > DECODE)):
+        rows = f"up to {DECODE} rows" if record.m <= DECODE else "more rows"
+        groups.setdefault(f"{weights_of(record)}, {rows}", []).append(record)
+    words = "Weights of few bits beside the fastest peer: the mean, and the worst case; losses are red"
+    return mean_and_worst(
+        "few-bits", {name: ratios(rows) for name, rows in groups.items()}, words, "the peer"
+    )
+
+
+def weights_of(record: Record) -> str:
+    return record.kernel.partition(", ")[2]
+
+
 def every_case(data: Data) -> str:
     columns = (
         ("layer", lambda record: LAYERS.get((record.n, record.k), "")),
         ("rows", lambda record: str(record.m)),
         ("n x k", lambda record: f"{record.n} x {record.k}"),
-        ("weights", lambda record: record.kernel.partition(", ")[2]),
+        ("weights", weights_of),
         ("chip", lambda record: short_chip(record.device)),
         ("time", lambda record: time_words(record.seconds)),
         ("weights read", lambda record: record.note or "-" if record.m <= DECODE else "-"),
         ("fastest peer", lambda record: record.peer or "-"),
         ("it over ours", times_faster),
     )
-    return table(columns, ours(data)).markdown()
+    return fold("Every case", table(columns, ours(data)).markdown())
 
 
 def of_model(data: Data) -> str:
@@ -98,11 +116,9 @@ WORDS = (
     "`lapidist.quantised` multiplies bfloat16 and e4m3 by [weights of few bits](../tutorials/few-bits.md):"
     " int4 with factors of 128, and MXFP4. Peers are cuBLAS and our own kernels with the weight in bfloat16,"
     " and torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns without"
-    " rest, over weights that the L2 cannot hold.\n\n"
+    " rest, over weights that the L2 cannot hold."
 )
-FEW_BITS = Section(
-    lambda data: ours(data) and data, [lambda data: WORDS + every_case(data), of_model, of_experts]
-)
+FEW_BITS = Section(lambda data: ours(data) and data, [WORDS, by_weights, every_case, of_model, of_experts])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Weights of few bits have no Records yet. `lapidist bench few_bits --record results` makes them."],

@@ -178,7 +178,7 @@ def group_chart(data: Data) -> Chart | None:
         if (case.rows, r.device, r.dtype) == (most, first.device, first.dtype)
     ]
     words = f"The fastest peer's time over ours, in %, {kind(first)}, forward, {most} rows by Zipf's law"
-    return bar_charts.bars("grouped", drawn, [("fastest peer", 100.0)], words)
+    return bar_charts.bars("grouped", drawn, [("fastest peer", 100.0)], words, losses=True)
 
 
 def every_case(data: Data) -> str:

@@ -90,7 +90,7 @@ def model_chart(rows: Sequence[Record]) -> Chart | None:
         if r.ok and r.ratio
     ]
     words = "Stock's time over ours, in %, for whole models, by rows"
-    return bar_charts.bars("models", drawn, [("stock", 100.0)], words) if drawn else None
+    return bar_charts.bars("models", drawn, [("stock", 100.0)], words, losses=True) if drawn else None
 
 
 CASE: Sequence[Column] = (
@@ -280,7 +280,7 @@ def mma_chart(rows: Sequence[Record]) -> Chart:
         for r in rows
     ]  # fmt: skip
     words = "The speed of mma on each product, in % of CUTLASS's kernel for mma.sync"
-    return bar_charts.bars("mma", drawn, [("CUTLASS", 100.0)], words)
+    return bar_charts.bars("mma", drawn, [("CUTLASS", 100.0)], words, losses=True)
 
 
 MMA_LAYOUTS = {"rc": ", B by columns", "cr": ", A by columns", "cc": ", both"}
@@ -365,7 +365,7 @@ def scaled_chart(rows: Sequence[Record]) -> Chart | None:
         if r.ratio
     ]
     words = f"Each form of factors beside cuBLAS with the same, e4m3, {square[0]}^3, sustained"
-    return bar_charts.bars("factors", drawn, [("cuBLAS", 100.0)], words) if drawn else None
+    return bar_charts.bars("factors", drawn, [("cuBLAS", 100.0)], words, losses=True) if drawn else None
 
 
 FACTORS = (

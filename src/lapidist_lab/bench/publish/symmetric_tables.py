@@ -6,10 +6,12 @@ from lapidist.dtypes import short_name
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish.cells import geomean, number, time_words, times_faster
+from lapidist_lab.bench.publish.cells import geomean, number, ratios, time_words, times_faster
+from lapidist_lab.bench.publish.charts import Chart
+from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
 from lapidist_lab.bench.publish.section import Data, Section
-from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.bench.publish.tables import fold, table
 from lapidist_lab.bench.studies.symmetric_products import MATHS, MODE, NAME
 
 
@@ -37,6 +39,13 @@ def of_symmetric(data: Data) -> str:
     return f"On an {short_chip(rows[-1].device)}, of cuBLAS's whole product: {'; '.join(parts)}"
 
 
+def by_type(data: Data) -> Chart:
+    names = [math for math in MATHS if any(record.dtype == math for record in ours(data))]
+    groups = {short_name(math): ratios([r for r in ours(data) if r.dtype == math]) for math in names}
+    words = "Symmetric products beside cuBLAS's whole product: the mean, and the worst case; losses are red"
+    return mean_and_worst("symmetric", groups, words, "cuBLAS")
+
+
 def every_case(data: Data) -> str:
     columns = (
         ("type", lambda record: short_name(record.dtype)),
@@ -46,16 +55,16 @@ def every_case(data: Data) -> str:
         ("cuBLAS over it", times_faster),
         ("our whole product over it", lambda record: f"{number(over_whole(record, data), '.2f')}x"),
     )
-    return table(columns, ours(data)).markdown()
+    return fold("Every case", table(columns, ours(data)).markdown())
 
 
 WORDS = (
     "`lapidist.gram(a)` multiplies a matrix by its transpose. `wgmma` computes the tiles that meet one"
     " triangle. In 16 bits it stores those off the diagonal twice; else a second launch mirrors them. Other"
     " kernels compute all tiles. Calls are captured in CUDA graphs, in turns with cuBLAS's whole product and"
-    " with ours, without rest.\n\n"
+    " with ours, without rest."
 )
-SYMMETRIC = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
+SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, by_type, every_case])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Symmetric products have no Records yet. `lapidist bench symmetric --record results` makes them."],
