@@ -130,6 +130,12 @@ class Times:
         moved = rows * exchange.n * exchange.result_size * (exchange.ranks + 1)
         return self.links.launch_seconds * max(exchange.ranks - 1, 1) + self.memory(moved)
 
+    def met_sum_of(self, rows: int) -> float:
+        """By one kernel, which meets the other ranks: flags of all are under way at once."""
+        exchange = self.exchange
+        moved = rows * exchange.n * exchange.result_size * (exchange.ranks + 1)
+        return self.links.launch_seconds + self.links.flag_seconds + self.memory(moved)
+
     # ---- ways ----
 
     def gathered(self, chunks: int) -> float:
@@ -197,7 +203,7 @@ class Times:
         exchange, links, peers = self.exchange, self.links, self.exchange.ranks - 1
         stored = peers * exchange.rows_of_a_rank * exchange.n * exchange.result_size
         product = max(STORING * self.product(exchange.rows), stored / links.written)
-        return product + 4 * peers * links.flag_seconds + self.sum_of(exchange.rows_of_a_rank)
+        return product + self.met_sum_of(exchange.rows_of_a_rank)
 
     def one_shot(self) -> float:
         exchange, links = self.exchange, self.links
@@ -205,9 +211,4 @@ class Times:
         shared = exchange.product == "matmul_all_reduce"
         rows = exchange.rows if shared else exchange.rows_of_a_rank
         term = rows * exchange.n * exchange.result_size
-        return (
-            self.product(exchange.rows)
-            + 4 * others * links.flag_seconds
-            + others * term / links.read
-            + self.sum_of(rows)
-        )
+        return self.product(exchange.rows) + others * term / links.read + self.met_sum_of(rows)
