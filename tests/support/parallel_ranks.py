@@ -328,7 +328,7 @@ def layers(device: str) -> None:
     for plan, words in (
         ({"up": "column"}, "got 'column' for up"),
         (None, "plan: must name the layers to split"),
-        ({"mlp.*": "rows"}, r"plan: must name layers of the model; got 'mlp.\*', which names none"),
+        ({"mlp.*": "rows"}, r"plan: must name layers of the model; got 'mlp.\*', which none has"),
     ):
         with pytest.raises(ArgumentError, match=words):
             lt.swap(network(weights), mesh=mesh, plan=plan)

@@ -92,7 +92,7 @@ class Epilogue:
             if name not in self._names:
                 raise ArgumentError(
                     f"{epilogue}: must have operands {', '.join(self._names) or '(none)'}; got {name!r}."
-                    f" {operand_instead(name, [other for other in self._names if other not in operands])}"
+                    f" {operand_instead(name, [key for key in self._names if key not in operands])}"
                 )
         bound = {**self._defaults, **operands}
         for name in self._names:

@@ -169,24 +169,12 @@ def styled(model: Any, plan: Mapping[str, str], where: Any) -> Iterator[tuple[An
             yield layer, KINDS[kinds[0]]
 
 
-def named_layers(model: Any, plan: Mapping[str, str] | None, where: Any) -> list[tuple[Any, str]]:
-    """The layers to split; refused where the plan's patterns are names of no part of the model."""
-    patterns = plan_of_model(model, plan)
-    names = [name for name, _ in model.named_modules()]
-    if not any(fnmatchcase(name, pattern) for name in names for pattern in patterns):
-        raise ArgumentError(
-            f"plan: must name layers of the model; got {', '.join(map(repr, patterns))}, which names none."
-            " Write names that model.named_modules() has, * for any letters"
-        )
-    return list(styled(model, patterns, where))
-
-
 def split_layers(
     model: Any, mesh: Any, plan: Mapping[str, str] | None, sequence_dim: int | None, where: Any
 ) -> list[Any]:
     """Split a model's layers over a mesh; the layers."""
     require_mesh_of_ranks(mesh)
-    return split_pairs(named_layers(model, plan, where), mesh, sequence_dim)
+    return split_pairs(list(styled(model, plan_of_model(model, plan), where)), mesh, sequence_dim)
 
 
 def require_mesh_of_ranks(mesh: Any) -> None:
@@ -209,7 +197,7 @@ def planned(
 ) -> list[tuple[Any, str]]:
     """The layers that are to be split, whose packed weights are not theirs yet."""
     require_mesh_of_ranks(mesh)
-    pairs = [pair for pair in named_layers(model, plan, where) if pair[0] in packed]
+    pairs = [pair for pair in styled(model, plan_of_model(model, plan), where) if pair[0] in packed]
     for layer, kind in pairs:
         if is_distributed(layer.weight):
             raise ArgumentError(

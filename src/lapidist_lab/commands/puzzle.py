@@ -95,6 +95,6 @@ def solve(chosen: Puzzle, folder: Path, anew: bool, as_json: bool) -> None:
     else:
         print(folded_text(f"{path}: {'written; ' if written else ''}{chosen.goal}\n{verdict}"))
         if not verdict.solved:
-            again = f"Change {path} and ask again. Hints: lapidist puzzle {chosen.number:02d} --hint 1"
-            print(folded_text(again))
+            advice = f"Change {path} and ask again. Hints: lapidist puzzle {chosen.number:02d} --hint 1"
+            print(folded_text(advice))
     raise typer.Exit(int(not verdict.solved))
