@@ -27,7 +27,7 @@ struct alignas(2 * sizeof(Part)) Complex {
 #define PICKED(i) (i)
 #endif
 #if LISTED
-#define LIST_PARAMETERS , i64 *C
+#define LIST_PARAMETERS , i64* C
 #else
 #define LIST_PARAMETERS
 #endif

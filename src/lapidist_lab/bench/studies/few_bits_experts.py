@@ -139,7 +139,8 @@ def records_of(
         kind, ratio, ok = "peer" if way == STOCK else "production", base / middle, error <= 1.0
         names, speed = (f"{way}, {case.routing}", kind, device, "bfloat16", "rcr"), flops / middle / 1e12
         row = Record(*names, case.pairs, n, k, middle, speed, ratio, None, error, ok, MODE)
-        note = f"{case.layer.name}: {experts} experts, {case.tokens} tokens, each to {case.top}"
+        tokens = f"{case.tokens} token" + "s" * (case.tokens > 1)
+        note = f"{case.layer.name}: {experts} experts, {tokens}, each to {case.top}"
         least, most = min(seconds) / calls, max(seconds) / calls
         row = replace(row, seconds_min=least, seconds_max=most, calls=calls)
         records.append(replace(row, peer=f"{peer}, {case.routing}", note=note))
