@@ -18,7 +18,8 @@ SHARED_OF_SM = 228 * 1024
 
 class Streamed(NamedTuple):
     """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages of 128
-    steps of k, and blocks on an SM at once.
+    steps of k, and blocks on an SM at once. Of more than 128 rows products of codes and factors are rounded,
+    and factors have the type of x; no product chooses such blocks by itself until they are measured.
     """
 
     rows: int

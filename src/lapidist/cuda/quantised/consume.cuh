@@ -4,8 +4,16 @@
 #include "quantised/stages.cuh"
 
 // Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them. So
-// they are by those of nvfp4.
-constexpr bool FOLDED = (FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0) || FORMAT == NVFP4;
+// they are by those of nvfp4, and by those of any format where a block has so many rows that registers hold one
+// set of sums: products of codes and factors then round, as in quantised/decoded.cu.
+constexpr bool POWERS = FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0;
+constexpr bool ROUNDED = BN > 128 && GROUP != 0 && !POWERS && FORMAT != NVFP4;
+constexpr bool FOLDED = POWERS || FORMAT == NVFP4 || ROUNDED;
+template <typename One, typename Other>
+constexpr bool SAME = false;
+template <typename One>
+constexpr bool SAME<One, One> = true;
+static_assert(!ROUNDED || SAME<T, Scale>, "factors are not rounded themselves");
 constexpr bool SUMMED_AT_ONCE = FOLDED || GROUP == 0;
 
 // What a thread multiplies: the fragments of 64 steps of k, decoded. FOLDED: by their factors too.
@@ -23,7 +31,7 @@ struct Decoded {
       const Scales of_columns = scales_of(stage, place, block);
 #pragma unroll
       for (int group = 0; group < GROUPS; ++group) by_factors<T>(of_columns, group, larger[group]);
-    } else if constexpr (FOLDED) {
+    } else if constexpr (POWERS) {
       two_factors = powers(stage, place, block, larger);
     }
 #pragma unroll
@@ -32,8 +40,7 @@ struct Decoded {
       if constexpr (FOLDED) codes.template decode<T>(step, zeros[group], larger[group], at[step]);
       else codes.template decode<T>(step, zeros[group], at[step]);
     }
-    if constexpr (FOLDED)
-      if (two_factors) multiply_again(stage, place, block);
+    if (ROUNDED || two_factors) multiply_again(stage, place, block);
   }
   static __device__ __forceinline__ void zero_points(const char* stage, const Place& place, int block,
                                                      unsigned (&zeros)[GROUPS][2]) {
@@ -78,41 +85,44 @@ __device__ __forceinline__ void add_group(Sum (&sums)[BN / 2], const Sum (&of_gr
 // Steps of k that wgmma adds up before factors multiply: of a stage, a block or half of it.
 constexpr int BATCH = GROUP == 32 && !FOLDED ? 2 : 4;
 
+// Products of a block are under way while the next one is decoded and begun: at the earliest their wait is there.
+constexpr bool ROLLING = SUMMED_AT_ONCE, LONG = !SUMMED_AT_ONCE && GROUP == 128;
+
 struct Consumer {
   Decoded decoded[2];
   Sum sums[BN / 2], of_group[BN / 2];
   Place place;
 
-  // A block of the stage; behind its first products, `next` decodes what follows.
-  template <typename Next>
-  __device__ __forceinline__ void multiply(const char* stage, int block, Next next) {
+  __device__ __forceinline__ void begin(const char* stage, int block, int first) {
     const Descriptor x = describe(stage + block * X_BYTES);
+    products_begin();
+#pragma unroll
+    for (int step = first; step < first + BATCH; ++step) {
+      const Descriptor steps = x + step_along_k<false>(step);
+      if constexpr (SUMMED_AT_ONCE) {
+        Wgmma<BN>::multiply(sums, decoded[block].at[step], steps);
+      } else {
+        const int old = step > first || (LONG && block > 0);
+        Wgmma<BN>::multiply(of_group, decoded[block].at[step], steps, old);
+      }
+    }
+    products_commit();
+  }
+
+  // A block of the stage; behind its first products, `next` decodes what follows. `last`: of the stage.
+  template <typename Next>
+  __device__ __forceinline__ void multiply(const char* stage, int block, bool last, Next next) {
 #pragma unroll
     for (int first = 0; first < 4; first += BATCH) {
-      products_begin();
-#pragma unroll
-      for (int step = first; step < first + BATCH; ++step) {
-        const Descriptor steps = x + step_along_k<false>(step);
-        if constexpr (SUMMED_AT_ONCE) {
-          Wgmma<BN>::multiply(sums, decoded[block].at[step], steps);
-        } else {
-          const int old = step > first || (GROUP == 128 && block > 0);
-          Wgmma<BN>::multiply(of_group, decoded[block].at[step], steps, old);
-        }
-      }
-      products_commit();
+      begin(stage, block, first);
+      if (ROLLING || (LONG && block > 0)) products_wait<1>();  // whose fragments `next` replaces
       if (first == 0) next();
+      if (ROLLING || (LONG && !last)) continue;
       products_wait<0>();
-      if constexpr (SUMMED_AT_ONCE) {
-        sums_arrive(sums);
-      } else {
-        sums_arrive(of_group);
-        if (GROUP < 128 || block > 0) {
-          const Scales& of_columns = scales_of(stage, place, block);
-          const int group = first / 2 % GROUPS;
-          add_group(sums, of_group, of_columns.at[group][0], of_columns.at[group][1]);
-        }
-      }
+      sums_arrive(of_group);
+      const Scales& of_columns = scales_of(stage, place, block);
+      const int group = first / 2 % GROUPS;
+      add_group(sums, of_group, of_columns.at[group][0], of_columns.at[group][1]);
     }
   }
 
@@ -133,9 +143,13 @@ struct Consumer {
       wait_for_stage(&full[0], 0);
       decoded[0].read(room, place, 0);
     }
+    const auto leave = [&](int stage) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(&empty[stage]);
+    };
     for (int number = range.begin; number < range.end; ++number) {
       const char* const stage = room + slot * STAGE;
-      const int here = slot;
+      const int here = slot, before = slot == 0 ? STAGES - 1 : slot - 1;
       const bool two = range.has_two(number);
       if (++slot == STAGES) slot = 0, parity ^= 1;
       const auto next_stage = [&] {
@@ -143,13 +157,17 @@ struct Consumer {
         wait_for_stage(&full[slot], parity);
         decoded[0].read(room + slot * STAGE, place, 0);
       };
-      multiply(stage, 0, [&] {
+      multiply(stage, 0, !two, [&] {
+        if (ROLLING && number > range.begin) leave(before);
         if (two) decoded[1].read(stage, place, 1);
         else next_stage();
       });
-      if (two) multiply(stage, 1, next_stage);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&empty[here]);
+      if (two) multiply(stage, 1, true, next_stage);
+      if (!ROLLING) leave(here);
+    }
+    if constexpr (ROLLING) {
+      products_wait<0>();
+      sums_arrive(sums);
     }
   }
 };
