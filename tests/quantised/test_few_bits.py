@@ -15,6 +15,8 @@ from lapidist.backends.machine_backend import MachineBackend, sanitized
 from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
+from lapidist.problems.modes import OF_ALL, Modes
+from lapidist.problems.ragged import ROWS, Ragged
 from lapidist.quantised import launches, streamed_configs
 from lapidist.quantised import product as products
 from lapidist.quantised.kernel_parameters import End, Rows
@@ -104,7 +106,109 @@ def test_parts_of_k_and_columns_of_blocks(
     require_near(result, x, quantised.unpack(packed, "float64"), decoded=config[0] > 128)
 
 
-@pytest.mark.parametrize("rows", sorted(streamed_configs.COSTS))
+def gptq(rng: np.random.Generator, k: int, n: int) -> Any:
+    """int4 with zero points and factors of float16, in groups of 64."""
+    words, zeros = (
+        rng.integers(-(2**31), 2**31, shape).astype("i4") for shape in ((k // 8, n), (k // 64, n // 8))
+    )
+    return quantised.from_gptq(words, rng.uniform(0.01, 0.1, (k // 64, n)).astype(np.float16), zeros)
+
+
+# Of weights with blocks of 256 rows: x, rows, and whether products of codes and factors are rounded
+WIDE_CASES = [
+    ("int4", {"group": 32, "zero_points": True}, "bfloat16", 130, True),
+    ("int4", {"group": 64}, "bfloat16", 256, True),
+    ("int4", {}, "float16", 200, False),
+    ("gptq", {}, "float16", 144, True),
+    ("mxfp4", {}, "bfloat16", 199, False),
+    ("nvfp4", {}, "bfloat16", 131, False),
+    ("nvfp4", {}, "float16", 256, False),
+]
+NARROW_CASES = [
+    ("int8", {"group": 64}, "bfloat16", 130, False),  # three stages do not fit
+    ("e4m3", {}, "bfloat16", 129, False),
+    ("mxfp4", {}, "float16", 130, False),  # factors that float16 does not hold
+]
+
+
+@pytest.mark.parametrize(("number", "case"), list(enumerate([*WIDE_CASES, *NARROW_CASES])))
+def test_blocks_of_256_rows(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, number: int, case: Any
+) -> None:
+    """As they are chosen; each stage is filled again. k ends in half a stage, n between tiles. A bias and a
+    function follow in turn.
+    """
+    format, more, dtype, m, decoded = case
+    monkeypatch.setattr(MachineBackend, "chip", dataclasses.replace(chip_named("h200"), sms=1))
+    configs: list[streamed_configs.Streamed] = []
+
+    def chosen(*facts: Any) -> streamed_configs.Streamed:
+        configs.append(streamed_configs.streamed_config(*facts))
+        return configs[-1]
+
+    monkeypatch.setattr(products, "streamed_config", chosen)
+    k, n = 960, 72
+    plain = rng.standard_normal((k, n)).astype(np.float32)
+    packed = gptq(rng, k, n) if format == "gptq" else quantised.pack(plain, format, **more)
+    x, bias = activations(rng, m, k, dtype), activations(rng, 1, n, dtype)[0]
+    with sanitized(m):
+        if number % 2:
+            found = product(x, packed, bias, device="machine")
+        else:
+            added = lapidist.epilogues.bias_relu(bias=bias)
+            found = quantised.matmul(x, packed, epilogue=added, device="machine")
+    weight, (config,) = quantised.unpack(packed, "float64"), configs
+    assert config.rows == (256 if case in WIDE_CASES else 128)
+    if number % 2:
+        require_near(found, x, weight, bias, decoded)
+        return
+    rounded = np.maximum(x.astype("f8") @ weight + bias.astype("f8"), 0)
+    terms = np.abs(x.astype("f8")) @ np.abs(weight) + np.abs(bias.astype("f8"))
+    allowed = rounded * ULP[dtype] + terms * ((k + 2) * 2.0**-24 + decoded * ULP[dtype]) + 2.0**-24
+    assert np.all(np.abs(found.astype("f8") - rounded) <= allowed)
+
+
+INT4 = Weight(8192, 8192, "int4", 128, "bfloat16", False, "bfloat16")
+MEASURED = [(8192, 8192, 256), (8192, 28672, 256), (4096, 4096, 128)]  # n, k, and the rows that were faster
+
+
+@pytest.mark.parametrize(("n", "k", "fastest"), MEASURED)
+@pytest.mark.parametrize("format", ["int4", "mxfp4"])
+def test_blocks_have_the_rows_that_were_faster(n: int, k: int, fastest: int, format: str) -> None:
+    factors = {"group": 32, "scale_type": "e8m0"} if format == "mxfp4" else {}
+    weight = INT4._replace(n=n, k=k, format=format, **factors)
+    config = streamed_configs.streamed_config(Rows(256, n), weight, 132)
+    assert config.rows == fastest
+    assert fastest == 128 or config == (256, 2, 2, 3, 1)
+
+
+def test_who_takes_blocks_of_256_rows() -> None:
+    def rows_of(m: int, exact: bool = False, **facts: Any) -> int:
+        return streamed_configs.streamed_config(Rows(m, 8192), INT4._replace(**facts), 132, exact).rows
+
+    assert [rows_of(m) for m in (128, 129, 256, 257)] == [128, 256, 256, 128]
+    assert rows_of(200, exact=True) == 128
+    assert rows_of(200, exact=True, group=8192) == 256  # a factor for a column multiplies its sums
+    assert rows_of(200, dtype="float16") == rows_of(200, scale_type="float32") == 128
+    assert rows_of(200, dtype="float16", scale_type="float16") == 256
+    for modes in (Modes(ragged=Ragged(ROWS, 4, 800)), Modes(gather_a=OF_ALL)):
+        assert not streamed_configs.takes_wide_blocks(Rows(200, 8192, 200, modes), INT4, exact=False)
+
+
+def test_what_is_not_decoded_is_not_rounded(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """decode=False keeps codes as they are, also of rows whose blocks would multiply them by factors."""
+    monkeypatch.setattr(MachineBackend, "chip", dataclasses.replace(chip_named("h200"), sms=1))
+    packed = quantised.pack(rng.standard_normal((128, 72)).astype(np.float32), "int4", group=64)
+    x = activations(rng, 130, 128, "bfloat16")
+    weight = quantised.unpack(packed, "float64")
+    for epilogue in (None, lapidist.epilogues.scaled(factor=1.0)):
+        found = quantised.matmul(x, packed, epilogue=epilogue, device="machine", decode=False)
+        require_near(found, x, weight)
+
+
+@pytest.mark.parametrize("rows", sorted(streamed_configs.COSTS_OF[2]))
 def test_warps_find_the_registers_they_take(rows: int) -> None:
     """What warps take is what others of the block gave back: more would be waited for without an end."""
     weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")

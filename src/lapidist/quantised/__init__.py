@@ -30,7 +30,7 @@ def matmul(
 ) -> Any:
     """x @ weight + bias, of x (..., k) in bfloat16 or float16, or in e4m3 or int8 with `scale_a`, a factor or
     one for each row. `epilogue`: in place of the bias. `decode`: whether the weight is decoded into the type
-    of x first; None: with many rows.
+    of x first; None: with many rows; False: no product of a code and a factor is rounded.
     """
     if unknown:
         raise unexpected(matmul, unknown, WAYS_OUT)

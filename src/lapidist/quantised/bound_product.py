@@ -144,7 +144,7 @@ def bound_product(
         return plain.by_decoded(x_operand, x, weight, out, operation, backend)
     result, target = output_of(bound)
     if count_of(problem, x_operand):
-        by_few_rows(problem, bound, activations, weight, target, backend)
+        by_few_rows(problem, bound, activations, weight, target, backend, decode is False)
     return bound.deliver(result)
 
 
@@ -207,6 +207,7 @@ def by_few_rows(
     weight: PackedWeight,
     out: Operand,
     backend: Backend,
+    exact: bool = True,
 ) -> None:
     fused, modes, pointers = problem.fused, problem.modes, bound.extra_pointers
     of_routes = pointers.values(False)
@@ -217,7 +218,7 @@ def by_few_rows(
         words["epilogue"] = fused.words(pointers.fused)
     x = activations.x
     rows = Rows(count_of(problem, x), problem.d.row_stride, problem.m, modes)
-    launch = plain.by_few_rows(rows, plain.described(weight, activations, out.dtype), end, backend)
+    launch = plain.by_few_rows(rows, plain.described(weight, activations, out.dtype), end, backend, exact)
     at = activations.addresses | {"D": out} | plain.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
     plain.start(launch, at, x, backend, words)

@@ -56,7 +56,8 @@ def product(
 
     Sums are float32, and factors multiply sums of their groups. With more than 512 rows (128 where the chip
     is no Hopper) the weight is decoded into the type of x first, which rounds products of codes and factors.
-    `decode`: True or False decides.
+    `decode`: True or False decides. With 129 to 256 rows on Hopper, codes of four bits may be multiplied by
+    factors of x's type first, which rounds them likewise; `decode=False` rounds none.
 
     x in e4m3 or int8 has factors `scale_a`, a number or float32 for each row. Its results are float32, or
     those of `out_dtype`, and its codes are never rounded.
@@ -222,7 +223,8 @@ def run(
         by_decoding(x, weight, bias, out, backend)
         return
     rows = Rows(m, weight.shape[1])
-    plan = by_few_rows(rows, described(weight, activations, out.dtype), End(bias is not None), backend)
+    described_weight, end = described(weight, activations, out.dtype), End(bias is not None)
+    plan = by_few_rows(rows, described_weight, end, backend, exact=decode is False)
     start(plan, at if bias is None else {**at, "C": bias}, x, backend, activations.words)
 
 
@@ -253,10 +255,11 @@ def few_rows(chip: Device) -> int:
     return STREAMED_ROWS if "wgmma" in chip.units else SKINNY_ROWS
 
 
-def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launch:
+def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend, exact: bool) -> Launch:
+    """`exact`: no product of a code and a factor is rounded."""
     chip = backend.chip
     if "wgmma" in chip.units and (rows.expected > ROWS_OF_SKINNY or weight.dtype == "int8"):  # exact sums
-        streamed = streamed_config(rows, weight, chip.sms)
+        streamed = streamed_config(rows, weight, chip.sms, exact)
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
     skinny = skinny_config(rows, weight, chip.sms)
     return multiplying(rows, weight, end, skinny, chip.architecture, backend.compiles)

@@ -10,16 +10,16 @@ from lapidist.quantised.kernel_parameters import Rows
 from lapidist.quantised.number_formats import BLOCK, FORMATS
 from lapidist.quantised.weight_facts import Weight
 
-# With three stages blocks wait for each: on an H200 192 rows by 6144 x 4096 took 51 us, and 28 with five.
-LEAST_STAGES, MOST_STAGES = 4, 8
+# With three stages blocks wait for each: on an H200 192 rows by 6144 x 4096 took 51 us, and 28 with five. Of
+# wide blocks no more than three fit, and these were measured.
+LEAST_STAGES, STAGES_OF_WIDE, MOST_STAGES = 4, 3, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
 SHARED_OF_SM = 228 * 1024
 
 
 class Streamed(NamedTuple):
     """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages of 128
-    steps of k, and blocks on an SM at once. Of more than 128 rows products of codes and factors are rounded,
-    and factors have the type of x; no product chooses such blocks by itself until they are measured.
+    steps of k, and blocks on an SM at once.
     """
 
     rows: int
@@ -72,8 +72,11 @@ COSTS = {
     64: Costs(0.26, 0.34, 0.41),
     128: Costs(0.30, 0.41, 0.62),
 }
-# Of 8 bits, sums of 192 rows fit in registers. Their costs are those of 128 by issue slots, not measured.
-COSTS_OF_BYTES = {**COSTS, 192: Costs(0.34, 0.46, 0.9)}
+WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: registers hold one set of sums
+# By the bytes of an element of x. Of 8 bits, sums of 192 rows fit in registers; their costs are those of 128
+# by issue slots, not measured. On an H200 256 rows by 8192 x 8192 in int4 took 46.9 us by wide blocks, and
+# 52.1 by those of 128 rows.
+COSTS_OF = {1: {**COSTS, 192: Costs(0.34, 0.46, 0.9)}, 2: {**COSTS, WIDE: Costs(0.47, 0.95, 1.6)}}
 ROUND = 2.0  # microseconds until blocks that follow others on an SM multiply
 # Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
 # sums of each group leave the tensor core.
@@ -86,34 +89,53 @@ BLOCKS_OF_SM = {
     64: ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1)),
     128: ((1, 1), (1, 2), (2, 1)),
     192: ((2, 1),),
+    WIDE: ((2, 1),),
 }
 
 
 @lru_cache(maxsize=1024)
-def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streamed:
-    """The config of the least predicted time."""
+def streamed_config(rows: Rows, weight: Weight, multiprocessors: int, exact: bool = False) -> Streamed:
+    """The config of the least predicted time, with `exact` of those that multiply no codes by factors in x's
+    type where this rounds.
+    """
     configs = [
         config._replace(stages=config.most_stages(weight))
-        for lines in lines_of(rows, weight)
+        for lines in lines_of(rows, weight, exact)
         for groups, resident in BLOCKS_OF_SM[lines]
         for parts in CLUSTERS
         if parts <= -(-weight.blocks // 2)
-        and (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) >= LEAST_STAGES
+        and (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) >= least_stages(lines)
     ]
     return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
 
 
-def lines_of(rows: Rows, weight: Weight) -> list[int]:
+def least_stages(lines: int) -> int:
+    return STAGES_OF_WIDE if lines == WIDE else LEAST_STAGES
+
+
+def lines_of(rows: Rows, weight: Weight, exact: bool) -> list[int]:
     """How many rows of x a block may have: the fewest that are enough, or either of the most."""
-    most = [max(COSTS)] if weight.x_bytes == 2 else [max(COSTS), max(COSTS_OF_BYTES)]
+    most = list(COSTS_OF[weight.x_bytes])[-2:]
+    if WIDE in most and not takes_wide_blocks(rows, weight, exact):
+        most.remove(WIDE)
     return next(([count] for count in COSTS if count >= rows.expected), most)
+
+
+def takes_wide_blocks(rows: Rows, weight: Weight, exact: bool) -> bool:
+    """Whether all rows fit in one block of 256, and its codes may be multiplied by their factors. Where this
+    rounds, as quantised/decoded.cu does, factors have the type of x. Groups of rows and gathered ones keep
+    blocks of 128: warps that load have no registers for the places of 256.
+    """
+    if rows.expected > WIDE or rows.ragged is not None or rows.modes.gather_a:
+        return False
+    return weight.exact_in_x or (not exact and weight.scale_type == weight.dtype)
 
 
 def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: int) -> float:
     """What is the same for all configs of these rows is left out. Blocks that share an SM take turns, and one
     that is alone waits for its stages.
     """
-    costs = COSTS_OF_BYTES[config.rows]
+    costs = COSTS_OF[weight.x_bytes][config.rows]
     work, wait = costs.work * config.column_groups, costs.wait
     if weight.group < BLOCK:
         more, longer = SMALL_GROUPS[weight.x_bytes]

@@ -43,6 +43,11 @@ class Weight(NamedTuple):
         return self.group not in (*GROUPS, *GROUP_OF.values())
 
     @property
+    def exact_in_x(self) -> bool:
+        """Whether the type of x (of 16 bits) holds products of codes and factors, or sums are multiplied."""
+        return self.of_column or self.format == "nvfp4" or (self.format, self.dtype) == ("mxfp4", "bfloat16")
+
+    @property
     def factor_bytes(self) -> int:
         """Of a factor and a zero point."""
         return (1 if self.scale_type in BYTES else TYPES[self.scale_type].nbytes) + self.zeros
