@@ -10,7 +10,7 @@ import pytest
 import lapidist
 from lapidist import quantised
 from lapidist.quantised import product
-from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, Streamed
+from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, WIDE, Streamed, streamed_config
 
 pytestmark = pytest.mark.gpu
 
@@ -45,6 +45,42 @@ def test_products_are_those_of_decoded_weights(
         assert bool(((found - exact).abs() <= allowed).all()), (m, k, n)
 
 
+WIDE_FORMATS = [  # of x in bfloat16, and whether products of codes and factors are rounded
+    ("int4", {"group": 32, "zero_points": True}, True),
+    ("int4", {"group": 128}, True),
+    ("int4", {}, False),
+    ("mxfp4", {}, False),
+    ("nvfp4", {}, False),
+]
+
+
+@pytest.mark.parametrize("m", [129, 200, 256])
+@pytest.mark.parametrize(("format", "more", "rounded"), WIDE_FORMATS)
+def test_blocks_of_256_rows(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, format: str, more: Any, rounded: bool, m: int
+) -> None:
+    """Those that the library chooses by itself, of a ragged n; with a bias, and with a function."""
+    configs = []
+
+    def chosen(*facts: Any) -> Streamed:
+        configs.append(streamed_config(*facts))
+        return configs[-1]
+
+    monkeypatch.setattr(product, "streamed_config", chosen)
+    k, n = 4096, 8200
+    packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
+    x, bias = (torch.randn(*shape, device="cuda").bfloat16() for shape in ((m, k), (n,)))
+    weight, left = quantised.unpack(packed, "float64"), x.double()
+    exact = left @ weight + bias.double()
+    terms = left.abs() @ weight.abs() + bias.double().abs()
+    kept = terms * (k * 2.0**-24 + rounded * ULP["bfloat16"]) + 2.0**-24
+    plain = quantised.matmul(x, packed, bias).double()
+    positive = lapidist.matmul(x, packed, epilogue=lapidist.epilogues.bias_relu(bias=bias)).double()
+    assert [config.rows for config in configs] == [WIDE, WIDE]
+    for found, expected in ((plain, exact), (positive, exact.relu())):
+        assert bool(((found - expected).abs() <= expected.abs() * ULP["bfloat16"] + kept).all())
+
+
 CONFIGS = [
     (rows, groups, parts, 3, resident)
     for rows in sorted(COSTS)
@@ -60,11 +96,12 @@ def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
     weight = quantised.unpack(packed, "float64")
-    for config in CONFIGS:
+    for config in (*CONFIGS, *((WIDE, 2, parts, 3, 1) for parts in (1, 2, 3, 8))):
         monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: Streamed(*config))
         x = torch.randn(config[0] + 3, k, device="cuda", dtype=torch.bfloat16)
         result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
-        allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * k * 2.0**-24
+        kept = k * 2.0**-24 + (format == "int4" and config[0] == WIDE) * ULP["bfloat16"]
+        allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * kept
         assert bool(((result - exact).abs() <= allowed).all()), config
 
 
