@@ -330,15 +330,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "shape of scale_a": (
         lambda: lapidist.matmul(A, B, scale_a=ones(3, 200)),
         ShapeError,
-        r"scale_a: must be one factor, or of shape \(200,\), \(200, 1\), \(200, 3\) or \(2, 3\) .* for 200"
-        r" rows of a and "
+        r"scale_a: must be one factor, one a row, shape \(200,\) or \(200, 1\), .* \(200, 3\), .* \(2, 3\),"
+        r" for 200 rows of a and "
         r"k = 300; got \(3, 200\)\. Reshape it",
     ),
     "shape of scale_b": (
         lambda: lapidist.matmul(A, B, scale_b=ones(4, 3)),
         ShapeError,
         (
-            r"scale_b: must be one factor, or of shape \(500,\), \(1, 500\), \(3, 500\) or \(3, 4\) .* 500"
+            r"scale_b: must be one factor, one a column, .* \(1, 500\), .* \(3, 500\), .* \(3, 4\), for 500"
             r" columns of b .*\(4, 3\)"
         ),
     ),
@@ -346,7 +346,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         lambda: lapidist.matmul(A, B, scale_a=ones(300)),
         ShapeError,
         (
-            r"scale_a: must be one factor, or of shape \(200,\), .* for 200 rows of a and k = 300; got"
+            r"scale_a: must be one factor, one a row, .* for 200 rows of a and k = 300; got"
             r" \(300,\)\. Reshape it"
         ),
     ),
@@ -354,7 +354,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         lambda: lapidist.matmul(A, B, scale_b=ones(1, 3, 500)),
         ShapeError,
         (
-            r"scale_b: must be one factor, or of shape .* for 500 columns of b and k = 300; got \(1, 3,"
+            r"scale_b: must be one factor, one a column, .* for 500 columns of b and k = 300; got \(1, 3,"
             r" 500\)\. Reshape it"
         ),
     ),
