@@ -114,7 +114,7 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "trans_weight: must be known": lambda jax, ours: jax.jit(ours.linear)(A, A, trans_weight=True),
     "promote: must be known": lambda jax, ours: jax.jit(ours.matmul)(small(A), small(B), promote=True),
     "alpha: must be a real number": lambda jax, ours: ours.gemm(A, B, alpha="2"),
-    "trans_a: must be True or False": lambda jax, ours: ours.gemm(A, B, trans_a=1),
+    'trans_a: must be True, False or "C"': lambda jax, ours: ours.gemm(A, B, trans_a=1),
     "precision: ": lambda jax, ours: ours.matmul(A, B, precision="highest"),
     'precision: "emulated" is a way to multiply float32': lambda jax, ours: ours.matmul(
         A.astype("f2"), B.astype("f2"), precision="emulated"
