@@ -23,6 +23,8 @@ if _folder is not None:
     os.environ[CACHE] = _folder.name
 # For workers, of which there is one a core: NumPy's threads would wait for each other's cores, and spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Lines are broken where the terminal ends. Tests read them alike in a terminal of any width and in a pipe.
+os.environ["COLUMNS"] = "120"
 # JAX shares the GPU with torch here, and with other workers.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
