@@ -125,6 +125,20 @@ def test_outputs_that_no_kernel_writes(device: str, triangle: Any, n: int) -> No
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.complex64])
+@pytest.mark.parametrize("batch", [(), (3,), (0,)])
+def test_matrices_without_rows(device: str, dtype: Any, batch: tuple[int, ...]) -> None:
+    n = 2 if batch == (0,) else 0
+    a, c = np.ones((*batch, n, 5), dtype), np.ones((n, n), dtype)
+    results = [lapidist.gram(a, c, beta=2, device=device), lapidist.gram(a, triangle="upper", device=device)]
+    if dtype is not np.complex64:
+        results.append(lapidist.matmul(a, a.swapaxes(-1, -2), symmetric=True, device=device))
+    for result in (lapidist.gram(a, device=device), *results):
+        assert result.shape == (*batch, n, n)
+        assert result.dtype == dtype
+
+
+@pytest.mark.parametrize("device", PLACES)
 def test_a_product_that_the_caller_knows_to_be_symmetric(device: str) -> None:
     a, s = whole(70, 20), whole(20, 20, seed=3)
     left = a @ (s + s.T)

@@ -42,7 +42,7 @@ def of_triangle(problem: Problem, device: Device) -> Candidate | None:
     for config, factor in for_triangles(problem.math) or listed_for_triangles(half, device):
         computed = as_computed(problem, config)
         tiles = tiles_of_triangle(computed, config)
-        if tiles is None or weigh_one(half, device, wgmma, config, WHOLE_TILES).refusal is not None:
+        if not tiles or weigh_one(half, device, wgmma, config, WHOLE_TILES).refusal is not None:
             continue
         columns = -(-problem.n // (config.bn * config.cluster_n))
         rows = -(-tiles // columns) * config.bm * config.cluster_m
