@@ -189,6 +189,20 @@ def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -
         assert (half[of(np.ones((n, n))) == 0] == 7).all()
 
 
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("triangle", [None, "lower", "upper"])
+def test_gram_into_memory_with_steps(device: str, triangle: Any) -> None:
+    a, c, room = whole(9, 5), whole(9, 9, seed=1), whole(18, 18, seed=2)
+    c, before, right = c + c.conj().T, room.copy(), np.array(a @ a.conj().T)
+    here = {None: np.ones((9, 9)), "lower": np.tri(9), "upper": np.tri(9).T}[triangle] == 1
+    out = room[1::2, ::2].T
+    for beta in (0, -3):
+        assert lapidist.gram(a, c, beta=beta, out=out, triangle=triangle, device=device) is out
+        same(out[here], (right + beta * c)[here])
+    before[1::2, ::2].T[here] = out[here]
+    assert room.tobytes() == before.tobytes()
+
+
 def test_refusals_of_gram() -> None:
     a = whole(4, 5)
     with pytest.raises(lapidist.ArgumentError, match="alpha: must be real, as the result of gram"):

@@ -268,11 +268,11 @@ def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
     require_place(bound, backend)
     if bound.is_of_halves:
         return by_complex64(call, lambda wide: hermitian(wide, wide.bound(), half))
-    if not backend.plans:
-        return on_the_host(bound, half)
     if bound.copied_to is not None:
         anew = replace(call, out=None)
         return copied(hermitian(anew, anew.bound(), half), bound.copied_to, half)
+    if not backend.plans:
+        return on_the_host(bound, half)
     if half is not None:
         return half_written(call, bound, half, backend)
     result = multiplied(call)
