@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lapidist
@@ -106,6 +107,17 @@ def test_epilogues_and_residuals(lt: Any) -> None:
             assert torch.allclose(followed(x, b, of_bias), right)
         assert torch.autograd.gradcheck(followed, (x, b, of_bias))
     assert torch.autograd.gradcheck(lambda a, b, c: lt.linear(a, b, residual=c), (a, b, random(4, 3)))
+
+
+def test_complex_numbers_of_an_epilogue_whose_gradients_are_recorded(lt: Any) -> None:
+    a, b, bias = random(4, 5), random(5, 3), random(3)
+    for scale in (2 - 1j, np.complex64(2 - 1j)):
+
+        def followed(a: Any, b: Any, bias: Any, scale: Any = scale) -> Any:
+            return lt.matmul(a, b, epilogue=scaled_with_bias(bias=bias, scale=scale))
+
+        assert torch.allclose(followed(a, b, bias), (a @ b) * (2 - 1j) + bias)
+        assert torch.autograd.gradcheck(followed, (a, b, bias))
 
 
 @lapidist.epilogue

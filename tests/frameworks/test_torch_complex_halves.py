@@ -36,10 +36,11 @@ def same(result: Any, right: Any) -> None:
 def test_operands_and_factors(device: str) -> None:
     a, b, c = whole(5, 3), whole(3, 4), whole(5, 4)
     real, number = torch.tensor([2.0]), torch.tensor([1 - 1j], dtype=C64)
+    half = torch.view_as_complex(torch.tensor([[1.0, 2.0]], dtype=torch.float16)).conj()
     pairs = [(a, b), (a.real, b), (a, b.imag), (a.conj(), b.mT.contiguous().mT)]
-    factors = [(2.0, 0.5), (real, 1.0), (1j, 2.0), (real, number)]
+    factors = [[(2.0, 0.5)], [(real, 1.0)], [(1j, 2.0), (half, 2.0)], [(real, number)]]
     for place, (x, y) in enumerate(pairs):
-        for alpha, beta in factors[place : place + 1]:
+        for alpha, beta in factors[place]:
             out = whole(4, 5).mT if alpha == 2.0 else whole(5, 8)[:, ::2]
             with sanitized(1) if place == 0 else nullcontext():
                 result = lapidist.gemm(x, y, c, alpha=alpha, beta=beta, out=out, device=device)

@@ -15,7 +15,7 @@ from lapidist.backends.host_product import HostProduct
 from lapidist.calls import number_rules
 from lapidist.calls.operation import Operation, is_array
 from lapidist.calls.part import Part, ProblemInputs
-from lapidist.dtypes import PART_OF, number_type
+from lapidist.dtypes import COMPLEX_HALVES, PART_OF, number_type
 from lapidist.errors import DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import native, on_host
@@ -61,7 +61,8 @@ def scalar_of(name: str, value: Any, accumulator: str) -> Operand:
     if operand.dtype in (dtype, real):
         return operand
     if operand.device == HOST:
-        number = number_rules.require_scalar(name, on_host(operand).item())
+        array = operand.owner if operand.dtype == COMPLEX_HALVES else on_host(operand)  # NumPy has none
+        number = number_rules.require_scalar(name, array.item())
         return operand_of(np.array(number_rules.require_in_range(name, number, accumulator), dtype), name)
     types = dtype if dtype == real else f"{dtype} or {real}"
     raise DTypeError(f"{name}: an array must be {types}, as sums are scaled; got {operand.dtype}. Convert it")

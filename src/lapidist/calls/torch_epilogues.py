@@ -48,12 +48,13 @@ class Torch(Namespace):
     def __init__(self) -> None:
         super().__init__(torch, equal=torch.eq, rint=torch.round, gelu=gelu)
 
-    def constant(self, number: float, like: Any) -> Any:
+    def constant(self, number: complex, like: Any) -> Any:
         return torch.tensor(number, dtype=like.dtype)
 
     def operand(self, value: Any, like: Any) -> Any:
-        is_tensor = isinstance(value, torch.Tensor)
-        return value.to(like.dtype) if is_tensor else self.constant(float(value), like)
+        if isinstance(value, torch.Tensor):
+            return value.to(like.dtype)
+        return self.constant(complex(value) if like.is_complex() else float(value), like)
 
     def seed(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
