@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ torch = pytest.importorskip("torch")
 import lapidist  # noqa: E402
 import lapidist.torch as lt  # noqa: E402
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @pytest.mark.parametrize("trans", [False, True])
@@ -42,6 +43,56 @@ def test_many_gradients_at_once(dtype: str) -> None:
         expected = torch.autograd.grad(torchs, given, many, is_grads_batched=True)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other)
+
+
+@pytest.fixture
+def one_call_of_a_batch() -> Iterator[None]:
+    """torch may not call an operator for each element."""
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+    yield
+    torch._C._functorch._set_vmap_fallback_enabled(True)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("trans", [False, True])
+def test_tangents_and_vmap(dtype: str, trans: bool, one_call_of_a_batch: None) -> None:
+    n = 3 if trans else 4
+    (a, of_a), (c, of_c) = (
+        torch.randn(2, 3, *shape, dtype=getattr(torch, dtype)) for shape in ((4, 3), (n, n))
+    )
+    c, of_c = c + c.mH, of_c + of_c.mH
+
+    def ours(a: Any, c: Any) -> Any:
+        return lt.gram(a, c, trans=trans, alpha=0.5, beta=2.0)
+
+    def torchs(a: Any, c: Any) -> Any:
+        return 0.5 * (a.mH @ a if trans else a @ a.mH) + 2.0 * c
+
+    def tangent(f: Any, *operands: Any) -> Any:
+        return torch.func.jvp(f, *operands)[1]
+
+    close = torch.testing.assert_close
+    found, right = (
+        (
+            tangent(f, (a, c), (of_a, of_c)),
+            tangent(lambda a, f=f: f(a, c), (a,), (of_a,)),
+            tangent(lambda c, f=f: f(a, c), (c,), (of_c,)),
+            torch.vmap(f)(a, c),
+            torch.vmap(f, (0, None))(a, c[0]),
+            torch.vmap(f, (None, 0))(a[0], c),
+            torch.vmap(torch.func.grad(lambda a, f=f: f(a, c[0]).real.square().sum()))(a),
+        )
+        for f in (ours, torchs)
+    )
+    for one, other in zip(found, right, strict=True):
+        close(one, other)
+
+
+def test_tangents_have_the_type_of_the_result() -> None:
+    a = torch.randn(4, 3).bfloat16()
+    result, tangent = torch.func.jvp(lambda a: lt.gram(a, out_dtype=torch.float32), (a,), (a,))
+    assert tangent.dtype is result.dtype is torch.float32
+    torch.testing.assert_close(tangent, 2 * result)
 
 
 def test_compiled_as_one_graph() -> None:

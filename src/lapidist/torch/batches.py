@@ -45,6 +45,15 @@ def map_gemm(ops: Any, info: Any, dims: Any, a: Any, b: Any, c: Any = None, *how
     return gemm_in_front(ops, info.batch_size, dims, a, b, c, *how), 0
 
 
+def map_gram(ops: Any, info: Any, dims: Any, a: Any, c: Any = None, *how: Any) -> Batched:
+    dims = (*dims, None)[:2]
+    dimensions = rank(a, dims[0])
+    a, c = in_front(a, dims[0]), None if c is None else filled(in_front(c, dims[1]), dims[1], dimensions)
+    if dims[0] is None:  # c alone is mapped over
+        a = a.expand(info.batch_size, *a.shape)
+    return ops.gram(a, c, *how), 0
+
+
 def map_matmul(ops: Any, info: Any, dims: Any, a: Any, b: Any, *types: Any) -> Batched:
     row, column = rank(a, dims[0]) == 1, rank(b, dims[1]) == 1
     a, b = in_front(a, dims[0]), in_front(b, dims[1])

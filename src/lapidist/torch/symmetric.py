@@ -18,9 +18,11 @@ from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
+from lapidist.torch.batches import map_gram
 from lapidist.torch.fused_epilogues import is_separate
-from lapidist.torch.gradients import multiplied
+from lapidist.torch.gradients import multiplied, total
 from lapidist.torch.invariant_precision import with_invariance
 from lapidist.torch.operators import TYPES, Operator
 
@@ -133,7 +135,8 @@ def outlined(
 def keep(ctx: Any, inputs: Any, output: Any) -> None:
     a, c, ctx.alpha, ctx.beta, ctx.trans, _, ctx.precision = inputs
     ctx.save_for_backward(a)
-    ctx.shape = None if c is None else c.shape
+    ctx.save_for_forward(a)
+    ctx.shape, ctx.out_dtype, ctx.result_shape = None if c is None else c.shape, output.dtype, output.shape
 
 
 def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
@@ -147,13 +150,22 @@ def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     return of_a, of_c, None, None, None, None, None
 
 
+def forth(ctx: Any, of_a: Any, of_c: Any, *_: None) -> Any:
+    """One product: a tangent's other half is its mirror image."""
+    (a,), both = ctx.saved_tensors, None
+    if of_a is not None:
+        left, right = (of_a.mH, a) if ctx.trans else (of_a, a.mH)
+        half = operators.gemm(left, right, None, ctx.alpha, 0.0, False, False, ctx.out_dtype, ctx.precision)
+        both = half + half.mH
+    return total(both, None, None if of_c is None or ctx.beta == 0 else ctx.beta * of_c, ctx.result_shape)
+
+
 gram_op = Operator(
     f"gram(Tensor a, Tensor? c=None, float alpha=1.0, float beta=0.0, bool trans=False, {TYPES}) -> Tensor",
     run,
     fake,
 )
-gram_op.record(keep, back)
-gram_op.cast()
+gram_op.transform(keep, back, forth, map_gram)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
