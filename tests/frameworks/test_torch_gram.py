@@ -226,5 +226,10 @@ def test_the_step_of_muon(shape: tuple[int, ...]) -> None:
 def test_what_is_no_matrix_is_refused() -> None:
     with pytest.raises(lapidist.ArgumentError, match="gradient: must be a matrix"):
         lt.orthogonalised(torch.ones(3))
+    for gradient in ([[1.0]], torch.ones(2, 2, dtype=torch.complex64), torch.ones(2, 2, dtype=torch.int32)):
+        with pytest.raises(lapidist.DTypeError, match=r"gradient: must be a torch.Tensor of floating-point"):
+            lt.orthogonalised(gradient)
+    with pytest.raises(TypeError, match=r"'triangle'. lapidist.gram writes one half"):
+        lt.gram(torch.ones(2, 2), triangle="lower")
     with pytest.raises(lapidist.DTypeError, match=r"a: must be a torch\.Tensor"):
         lt.gram([[1.0]])

@@ -67,6 +67,8 @@ WAYS_OUT = {
     **dict.fromkeys(("accuracy", "tolerance", "rtol", "atol", "bits"), ACCURACY),
     **dict.fromkeys(("groupsizes", "sizes", "splits", "batchsizes", "msplits", "offsets"), ENDS),
     "out": TORCH_OUT,
+    "triangle": "lapidist.gram writes one half, and records no gradient",
+    "symmetric": "lapidist.matmul and gram take it, and compute half of a symmetric result",
     "device": "Tensors are multiplied where they are; lapidist.matmul(device=) takes others",
 }
 OF_GEMM = frozenset(["alpha", "beta", "c", "kernel", "config", "schedule", "split_k", "workspace", "mode"])

@@ -72,7 +72,8 @@ def require_square(bound: Bound, declared: tuple[str, ...]) -> None:
 def require_place(bound: Bound, backend: Backend) -> None:
     like = bound.like
     if like.framework not in IN_PLACE or (backend.ordinal != HOST and like.device == HOST):
+        way_out = "Call lapidist.jax.gram" if like.framework == "jax" else "Copy them"
         raise ArgumentError(
-            "symmetric: takes arrays of torch or CuPy on a GPU, and of NumPy or torch on the host; got"
-            f" {like.framework} arrays in {like.place}. Copy them, or leave symmetric out"
+            "a: symmetric products take arrays of torch or CuPy on a GPU, and of NumPy or torch on the host;"
+            f" got {like.framework} arrays in {like.place}. {way_out}, or multiply without symmetric"
         )

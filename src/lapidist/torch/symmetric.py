@@ -176,6 +176,12 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
     batch (layers, rows, columns) of matrices of one shape goes through together; it may be captured in a CUDA
     graph.
     """
+    if not isinstance(gradient, torch.Tensor) or not gradient.is_floating_point():
+        got = gradient.dtype if isinstance(gradient, torch.Tensor) else type(gradient).__name__
+        raise DTypeError(
+            f"gradient: must be a torch.Tensor of floating-point numbers; got {got}. Other parameters take"
+            " another optimiser"
+        )
     if gradient.ndim < 2:
         raise ArgumentError(
             f"gradient: must be a matrix, or a batch of them; got {tuple(gradient.shape)}. Vectors and"
