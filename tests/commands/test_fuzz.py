@@ -18,6 +18,7 @@ from lapidist.errors import ArgumentError
 from lapidist_lab.fuzz import mistakes
 from lapidist_lab.fuzz.doses import GROUP
 from lapidist_lab.fuzz.drawn_kinds import Kind
+from lapidist_lab.fuzz.memory_layouts import lay
 from lapidist_lab.fuzz.parallel_runs import Extent, in_processes
 from lapidist_lab.fuzz.random_calls import Call
 from lapidist_lab.fuzz.seeded_cases import Outcome, Run, call_of, outcomes
@@ -241,3 +242,17 @@ def test_the_type_that_a_result_has_is_no_mistake() -> None:
     drawn = [mistakes.odd_value(np.random.default_rng(seed), call, "host").options for seed in range(200)]
     types = {options["out_dtype"] for options in drawn if "out_dtype" in options}
     assert types == {"nonsense", 7, "complex64", ""}
+
+
+@pytest.mark.parametrize("op", [False, True, "C"])
+def test_the_extent_that_is_wrong_is_k(op: Any) -> None:
+    """Of a beside m, of b beside n: another m or n would be no mistake."""
+    shapes = {"a": (5, 2) if op else (2, 5), "b": (3, 5) if op else (5, 3)}
+    kind = Kind("numpy", "gemm", *["complex64"] * 3, trans_a=op, trans_b=op)
+    call = Call(kind, (2, 3, 5), (), {name: [lay(name, "complex64", of)] for name, of in shapes.items()}, {})
+    for seed in range(20):
+        mistake = mistakes.another_k(np.random.default_rng(seed), call, "host")
+        assert mistake is not None
+        name = mistake.words.split()[2]
+        (changed,) = [at for at, of in enumerate(shapes[name]) if mistake.view(name).shape[at] != of]
+        assert shapes[name][changed] == 5

@@ -70,7 +70,8 @@ def reshaped(view: View, shape: tuple[int, ...], dtype: str | None = None) -> Vi
 def another_k(rng: Generator, call: Call, place: str) -> Call | None:
     name, kind = one_of(rng, "ab"), call.kind
     shape = list(call.view(name).shape)
-    along = -1 if (name == "a") != (kind.trans_a if name == "a" else kind.trans_b) or len(shape) == 1 else -2
+    transposed = bool(kind.trans_a if name == "a" else kind.trans_b)
+    along = -1 if (name == "a") != transposed or len(shape) == 1 else -2
     shape[along] += int(rng.integers(1, 4))
     return wrong(call, f"k of {name} is another", {name: reshaped(call.view(name), tuple(shape))})
 
