@@ -233,3 +233,54 @@ def test_what_is_no_matrix_is_refused() -> None:
         lt.gram(torch.ones(2, 2), triangle="lower")
     with pytest.raises(lapidist.DTypeError, match=r"a: must be a torch\.Tensor"):
         lt.gram([[1.0]])
+
+
+# ---- products that the caller knows to be symmetric ----
+
+
+def of_both_sides(dtype: Any = torch.float64) -> tuple[Any, Any]:
+    """A S and A^T, of a batch."""
+    a, s = torch.randn(2, 7, 5, dtype=dtype), torch.randn(5, 5, dtype=dtype)
+    return a @ (s + s.mT), a.mT.contiguous()
+
+
+def test_a_product_that_the_caller_knows_to_be_symmetric() -> None:
+    operands = tuple(operand.requires_grad_() for operand in of_both_sides())
+
+    def ours(a: Any, b: Any) -> Any:
+        return lt.matmul(a, b, symmetric=True)
+
+    close = torch.testing.assert_close
+    result, right = ours(*operands), operands[0] @ operands[1]
+    assert torch.equal(result, result.mT)
+    close(result, right)
+    weights = torch.randn_like(right)
+    close(torch.autograd.grad(result, operands, weights), torch.autograd.grad(right, operands, weights))
+    detached = tuple(operand.detach() for operand in operands)
+    for transform in (
+        lambda f: torch.func.jvp(f, detached, detached),
+        lambda f: torch.vmap(f)(*detached),
+        lambda f: torch.compile(f, fullgraph=True, backend="aot_eager")(*operands),
+    ):
+        close(transform(ours), transform(torch.matmul))
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_its_epilogues(recorded: bool) -> None:
+    operands = tuple(operand.requires_grad_(recorded) for operand in of_both_sides())
+    base = torch.ones(7, 7, dtype=torch.float64)
+    how: Any = {"epilogue": squashed(scale=0.1, base=base), "symmetric": ("base",)}
+    result = lt.matmul(*operands, **how)
+    assert torch.equal(result, result.mT)
+    torch.testing.assert_close(result, torch.tanh(0.1 * operands[0] @ operands[1]) + 1)
+    for words, changed in (
+        ("the Tile base.*name it", {"symmetric": True}),
+        (r"got \('base',\) and no epilogue", {"epilogue": None}),
+        ("symmetric: must be True or False", {"symmetric": "yes"}),
+    ):
+        with pytest.raises(lapidist.ArgumentError, match=words):
+            lt.matmul(*operands, **{**how, **changed})
+    with pytest.raises(lapidist.ShapeError, match="symmetric: the result must be square"):
+        lt.matmul(operands[0], torch.ones(5, 3, dtype=torch.float64), symmetric=True)
+    with pytest.raises(lapidist.ArgumentError, match="symmetric: is for real numbers"):
+        lt.matmul(*of_both_sides(torch.complex64), symmetric=True)

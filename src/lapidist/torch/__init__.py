@@ -2,7 +2,8 @@
 use them.
 
 Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled`, `.grouped`,
-`.gemm_`, `.grouped_`, `.few_bits`, `.few_bits_grouped`, `.few_bits_routed` and `.gram`.
+`.gemm_`, `.grouped_`, `.few_bits`, `.few_bits_grouped`, `.few_bits_routed`, `.gram` and
+`.symmetric_matmul`.
 """
 
 from __future__ import annotations

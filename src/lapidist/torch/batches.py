@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -61,6 +62,10 @@ def map_matmul(ops: Any, info: Any, dims: Any, a: Any, b: Any, *types: Any) -> B
     dimensions = max(rank(a, dims[0]), rank(b, dims[1]))
     product = ops.matmul(filled(a, dims[0], dimensions), filled(b, dims[1], dimensions), *types)
     return without(product, row=row, column=column), 0
+
+
+def map_symmetric_matmul(ops: Any, info: Any, dims: Any, a: Any, b: Any, *types: Any) -> Batched:
+    return map_matmul(SimpleNamespace(matmul=ops.symmetric_matmul), info, dims, a, b, *types)
 
 
 def map_linear(

@@ -67,6 +67,7 @@ FORMULAS = {
     "grouped_": of_grouped_update,
     "gemm_": of_update,
     "gram": of_gram,
+    "symmetric_matmul": of_matmul,
 }
 
 

@@ -16,6 +16,7 @@ from lapidist.errors import ArgumentError, DTypeError, LapidistError
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.product import require_free_order
 from lapidist.torch import few_bits, fused_epilogues, operators, packed_activations
+from lapidist.torch import symmetric as symmetric_products
 from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
@@ -33,14 +34,19 @@ def matmul(
     out_dtype: Any = None,
     precision: Precision = IEEE,
     epilogue: Any = None,
+    symmetric: Any = False,
     invariant: bool | None = None,
     **unknown: NoReturn,
 ) -> Any:
-    """torch.matmul(a, b). `out_dtype`, `precision`, `epilogue` and `invariant` are lapidist.matmul's."""
+    """torch.matmul(a, b). `out_dtype`, `precision`, `epilogue`, `symmetric` and `invariant` are
+    lapidist.matmul's."""
     if unknown:
         raise unexpected(matmul, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
+    if symmetric is not False:
+        require_tensors(a=a, b=b)
+        return symmetric_products.matmul(a, b, symmetric, out_dtype, precision, epilogue)
     if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
         product = operators.repeated_matmul(a, b)
         if product is not None:

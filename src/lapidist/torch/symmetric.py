@@ -1,4 +1,6 @@
-"""torch.ops.lapidist.gram: alpha a a^T + beta c at half the work; and the Newton-Schulz steps of Muon."""
+"""torch.ops.lapidist.gram: alpha a a^T + beta c at half the work; .symmetric_matmul, whose caller knows that
+a b is symmetric; and the Newton-Schulz steps of Muon.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import torch
 from lapidist import api
 from lapidist.calls import fake_tensors
 from lapidist.calls import symmetric as symmetric_calls
+from lapidist.calls.bound import Bound
 from lapidist.calls.fake_tensors import bound_of, outlines
 from lapidist.calls.keywords import unexpected
 from lapidist.calls.operation import Operation, epilogue_checked, types_named
@@ -20,9 +23,9 @@ from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.batches import map_gram
+from lapidist.torch.batches import map_gram, map_symmetric_matmul
 from lapidist.torch.fused_epilogues import is_separate
-from lapidist.torch.gradients import multiplied, total
+from lapidist.torch.gradients import keep_matmul, matmul_back, matmul_forth, multiplied, total
 from lapidist.torch.invariant_precision import with_invariance
 from lapidist.torch.operators import TYPES, Operator
 
@@ -125,10 +128,13 @@ def outlined(
     of_epilogue = fake_tensors.outlined(epilogue)
     operation = Operation(*transposed, False, how["alpha"], how["beta"], types, epilogue=of_epilogue)
     of_a, of_b, of_c = outlines(("a", "a", "c"), a, a, c)
-    bound = bound_of(of_a, of_b, of_c, operation)
+    return symmetric_result(a, bound_of(of_a, of_b, of_c, operation), declared, True)
+
+
+def symmetric_result(a: Any, bound: Bound, declared: tuple[str, ...], of_itself: bool) -> Any:
     require_square(bound, declared)
     if bound.is_complex:
-        require_hermitian(bound, True)
+        require_hermitian(bound, of_itself)
     return a.new_empty(bound.result_shape, dtype=torch_dtype(bound.out_dtype))
 
 
@@ -166,6 +172,53 @@ gram_op = Operator(
     fake,
 )
 gram_op.transform(keep, back, forth, map_gram)
+
+
+def matmul(a: Any, b: Any, symmetric: Any, out_dtype: Any, precision: Any, epilogue: Any) -> Any:
+    """lapidist.torch.matmul where the caller knows that the result is symmetric."""
+    declared = require_names(symmetric)
+    a, b = in_autocast(a, b)
+    if epilogue is None:
+        require_declared(declared)
+        return matmul_op(a, b, out_dtype, precision)
+    bound = epilogue_checked(epilogue)
+    assert bound is not None
+    if not is_separate(bound, a, b):
+        return run_matmul(a, b, out_dtype, precision, epilogue=bound, symmetric=declared)
+    dtype = fake_matmul(a, b, out_dtype, precision, bound, declared).dtype
+    return mirrored(finished(bound, matmul_op(a, b, type_of_sums(a, b), precision), dtype))
+
+
+def run_matmul(
+    a: Any,
+    b: Any,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    *,
+    out: Any = None,
+    epilogue: Any = None,
+    symmetric: Any = True,
+) -> Any:
+    how: dict[str, Any] = {"out_dtype": out_dtype, "precision": precision, "epilogue": epilogue}
+    return api.matmul(a.detach(), b.detach(), out=out, symmetric=symmetric, **how)
+
+
+def fake_matmul(
+    a: Any,
+    b: Any,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    epilogue: Any = None,
+    declared: tuple[str, ...] = (),
+) -> Any:
+    types = types_named(out_dtype, None, precision)
+    operation = Operation(vectors=True, types=types, epilogue=fake_tensors.outlined(epilogue))
+    of_a, of_b, of_c = outlines(("a", "b", "c"), a, b, None)
+    return symmetric_result(a, bound_of(of_a, of_b, of_c, operation), declared, False)
+
+
+matmul_op = Operator(f"symmetric_matmul(Tensor a, Tensor b, {TYPES}) -> Tensor", run_matmul, fake_matmul)
+matmul_op.transform(keep_matmul, matmul_back, matmul_forth, map_symmetric_matmul)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
