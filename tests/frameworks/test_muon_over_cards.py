@@ -21,8 +21,10 @@ def run(*options: str) -> list[str]:
 
 
 @pytest.mark.frameworks
-def test_rows_split_over_two_processes() -> None:
-    first, second = run("--sharded", *SMALL)
+@pytest.mark.parametrize("options", [[], ["--sharded"]])
+def test_two_processes(options: list[str]) -> None:
+    """Parameters whole in each, as DDP has them, and split by rows."""
+    first, second = run(*options, *SMALL)
     assert first.startswith("rank 0: 2 steps")
     assert second.startswith("rank 1: 2 steps")
 
