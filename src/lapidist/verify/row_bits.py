@@ -185,7 +185,8 @@ def require_alike(results: list[Any], expected: list[Any]) -> None:
     got, whole = ([(array.shape[1:], str(array.dtype)) for array in arrays] for arrays in (results, expected))
     if got != whole:
         raise ShapeError(
-            f"function: must return rows of one shape and type; got {got} of some rows, of all {whole}. Check it"
+            f"function: must return rows of one shape and type; got {got} of some rows, of all {whole}. Check"
+            " it"
         )
 
 
