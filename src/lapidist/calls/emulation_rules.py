@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.operation import Operation
 from lapidist.device import Device
-from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, TIERS, bits_in, way_of
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, TIERS, tier_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import require_stream
@@ -24,8 +24,7 @@ def in_float32(operation: Operation) -> Operation:
 
 
 def require_emulation(precision: Any) -> None:
-    bits = bits_in(precision)
-    if (way_of(bits) if bits else precision) not in EMULATIONS:
+    if tier_of(precision) not in EMULATIONS:
         names = ", ".join(f'"{name}"' for name in EMULATIONS)
         most = TIERS[-1][1]
         raise ArgumentError(

@@ -16,7 +16,7 @@ from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.operation import Operation, is_invariant, types_named
 from lapidist.calls.repeat import FastPath
 from lapidist.calls.repeat.shape import key_of_matrices
-from lapidist.dtypes import EMULATED, Precision, bits_in, way_of
+from lapidist.dtypes import EMULATED, Precision, bits_in, tier_of
 from lapidist.errors import explained
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import empty
@@ -81,8 +81,7 @@ class PreparedWeight:
             self._slice(b, self._cut, backend)
 
     def _parts(self, k: int) -> Parts:
-        bits = bits_in(self.precision)
-        return parts_for(way_of(bits) if bits else self.precision, k)
+        return parts_for(tier_of(self.precision), k)
 
     def _room(self, b: Operand) -> CutColumns:
         k, n = b.shape

@@ -51,7 +51,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lapidist.dtypes import FP8, IEEE, PART_OF, TF32, THREE_PRODUCTS, TYPES, bits_in, math_of, way_of
+from lapidist.dtypes import FP8, IEEE, PART_OF, TF32, THREE_PRODUCTS, TYPES, bits_in, math_of, tier_of
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.verify.real_parts import is_complex, parts_in_turn, parts_of, to_complex128, widened
 
@@ -174,8 +174,9 @@ def expect(
         part = PART_OF[name_of(out_dtype)]
         return expect_parts(a, b, c, alpha, beta, out_dtype=part, exact=exact, precision=precision, unit=unit)
     dtype, output, bits = name_of(a.dtype), TYPES[name_of(out_dtype)], bits_in(precision)
-    precision = way_of(bits) if bits else precision
-    sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit, promoted)
+    sums = Sums(
+        math_of(dtype, tier_of(precision)), accumulator or TYPES[dtype].accumulators[0], unit, promoted
+    )
     a64, b64 = with_factors(to_float64(a), scale_a, False), with_factors(to_float64(b), scale_b, True)
     product = alpha * (a64 @ b64)
     c64 = beta * to_float64(c) if beta != 0 else 0.0
