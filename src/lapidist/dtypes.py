@@ -80,6 +80,12 @@ def bits_in(precision: object) -> int:
     return int(number) if number.isdecimal() else 0
 
 
+def tier_of(precision: Any) -> Any:
+    """The precision that products take for an Accuracy, or for its text; any other value as it is."""
+    bits = bits_in(precision)
+    return way_of(bits) if bits else precision
+
+
 @dataclass(frozen=True, slots=True)
 class ElementType:
     """`accumulators` and `outputs` start with the default; a type without accumulators is a result only."""

@@ -57,5 +57,5 @@ def test_what_is_refused() -> None:
         lapidist.matmul(a, a.T, precision=bits, device="machine")
     with pytest.raises(ArgumentError, match="invariant=True"):
         lapidist.matmul(a, a.T, precision=bits, invariant=True, device="machine")
-    with pytest.raises(ArgumentError, match="Accuracy; got 21"):
+    with pytest.raises(ArgumentError, match=r"Accuracy; got 21. Write lapidist.Accuracy\(21\)"):
         lapidist.matmul(a, a.T, precision=21, device="machine")  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from lapidist.backends.machine_backend import MachineBackend
 from lapidist.calls import emulated_launches
 from lapidist.config import Config
 from lapidist.device import chip
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, ShapeError
 from lapidist.planning.emulated_passes import MOST_SPAN
 
 BOUND = 2.0**-21  # of |A||B|, for random numbers
@@ -332,6 +332,27 @@ def test_chips_without_such_tensor_cores_are_refused(monkeypatch: pytest.MonkeyP
     out = np.full((4, 4), 7, np.float32)
     with pytest.raises(DeviceError, match=r"capability 8\.0 or more; .*V100.* has 7\.0\. Leave it out"):
         emulated(A, B, None, precision, out=out)
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"kernel": "simt"}, {"kernel": "sgemm"}, {"split_k": 1000}, {"workspace": "short", "split_k": 2}],
+)
+@BOTH
+def test_choices_that_parts_do_not_take_launch_nothing(
+    monkeypatch: pytest.MonkeyPatch, precision: str, choice: dict[str, Any]
+) -> None:
+    launched: list[str] = []
+    for name in ("launch_alone", "multiply"):
+        monkeypatch.setattr(MachineBackend, name, lambda *_, name=name: launched.append(name))
+    out, memory = np.full((4, 4), 7, np.float32), np.zeros(512, np.uint8)
+    if "workspace" in choice:
+        choice = choice | {"workspace": memory[-memory.ctypes.data % 256 :][:256]}
+    words = r"(?s)parts of a and b, .* refused:.* does not take|no kernel takes|workspace: must hold"
+    with pytest.raises(LapidistError, match=words):
+        emulated(A, B, None, precision, out=out, **choice)
+    assert not launched
     assert (out == 7).all()
 
 

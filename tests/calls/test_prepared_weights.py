@@ -51,6 +51,19 @@ def test_the_bits_of_products_that_cut_it(
     assert np.array_equal(out, weight.matmul(a.reshape(1, m, k))[0])
 
 
+@pytest.mark.parametrize("k", [100, 300])
+def test_by_bits(rng: np.random.Generator, k: int) -> None:
+    """Parts of few terms are bfloat16, as in products that cut it each time."""
+    a, b, bits = drawn(rng, 20, k), drawn(rng, k, 24), lapidist.Accuracy(21)
+    weight = lapidist.PreparedWeight(b, bits, device="machine")
+    expected = lapidist.matmul(a, b, precision=bits, device="machine")
+    for _ in range(2):
+        assert np.array_equal(weight.matmul(a), expected)
+    assert not np.array_equal(expected, lapidist.matmul(a, b, device="machine"))
+    with pytest.raises(ArgumentError, match=r"Accuracy\(21\) here; got '8 bits'"):
+        lapidist.PreparedWeight(b, lapidist.Accuracy(8), device="machine")
+
+
 @BOTH
 def test_it_is_cut_once(rng: np.random.Generator, precision: Any, launched: list[str]) -> None:
     weight = lapidist.PreparedWeight(drawn(rng, 300, 24), precision, device="machine")
@@ -98,7 +111,7 @@ def test_short_sums_and_the_host_cut_nothing(
 
 def test_what_is_refused(rng: np.random.Generator) -> None:
     b = drawn(rng, 300, 4)
-    with pytest.raises(ArgumentError, match=r'must be "emulated" or .* here; got \'ieee\''):
+    with pytest.raises(ArgumentError, match=r'must be "emulated", .* here; got \'ieee\''):
         lapidist.PreparedWeight(b, "ieee")
     with pytest.raises(DTypeError, match="weight: emulated precisions multiply float32; got float16"):
         lapidist.PreparedWeight(b.astype(np.float16))

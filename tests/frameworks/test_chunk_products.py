@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import lapidist.distributed as ld  # noqa: E402
+from lapidist import Accuracy  # noqa: E402
 from lapidist.distributed.product_gradients import Reduced  # noqa: E402
 from lapidist.distributed.product_options import Options  # noqa: E402
 from lapidist.distributed.row_products import RowProducts  # noqa: E402
@@ -118,5 +119,11 @@ def test_what_is_refused() -> None:
     for chunks in (3, 0, True, 2.0):
         with pytest.raises(ArgumentError, match="chunks: must be a power of two; got"):
             ld.matmul_in_chunks(a, b, chunks=chunks)
+    for precision in ("emulated", "emulated_any_range", Accuracy(21)):
+        for device in ("machine", None):
+            with pytest.raises(
+                ArgumentError, match=r"with chunks, .* looks at all rows. Leave it out, or leave"
+            ):
+                ld.matmul_in_chunks(a, b, chunks=8, precision=precision, device=device)
     with pytest.raises(ShapeError, match="chunks: must divide k of all ranks, 24; got 16"):
         ld.matmul_in_chunks(a, b, chunks=16)

@@ -140,9 +140,18 @@ def test_swapped_layers_keep_their_weights_cut(
     assert type(model[0]) is torch.nn.Linear
 
 
+def test_swapped_by_bits(torch: Any, operators: Any, prepared: list[Any]) -> None:
+    model, x = torch.nn.Linear(300, 40), torch.randn(5, 300)
+    expected = model(x).detach()
+    with operators.swap(model, precision=lapidist.Accuracy(21)), torch.no_grad():
+        assert_close(torch, model(x), expected)
+        assert_close(torch, model(x), expected)
+    assert len(prepared) == 1
+
+
 def test_what_swapped_precisions_refuse(torch: Any, operators: Any) -> None:
     layer = torch.nn.Linear(300, 8)
-    with pytest.raises(ArgumentError, match=r'precision: must be "emulated" or .* here; got \'tf32\''):
+    with pytest.raises(ArgumentError, match=r'precision: must be "emulated", .* here; got \'tf32\''):
         operators.swap(layer, precision="tf32")
     with pytest.raises(ArgumentError, match="invariant: must be None with precision"):
         operators.swap(layer, precision="emulated", invariant=True)

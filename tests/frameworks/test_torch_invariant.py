@@ -167,6 +167,17 @@ def test_a_compiled_graph_decides_in_each_run(how: dict[str, Any], asked: Asked)
     assert [invariant for *_, invariant in asked] == [True, True, bool(how)]
 
 
+@pytest.mark.parametrize("precision", [21, None, True, b"tf32", "high"])
+def test_precisions_that_are_none_are_refused_beside_it(precision: Any) -> None:
+    x, w, b = operands()
+    for name in ("matmul", "gemm", "linear"):
+        for invariant in (True, False):
+            with pytest.raises(ArgumentError, match='precision: must be "ieee"'):
+                CALLS[name](x, w, b, precision=precision, invariant=invariant)
+        with lapidist.invariant(), pytest.raises(ArgumentError, match='precision: must be "ieee"'):
+            CALLS[name](x, w, b, precision=precision)
+
+
 def test_tensors_on_the_host_are_refused_in_words() -> None:
     x, w, b = operands()
     for call in CALLS.values():

@@ -21,15 +21,13 @@ from lapidist.planning.sum_orders import Cuts
 from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.owners import Owners
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.problems.scaling import LINES, ONE, SQUARES, STRIPS, Scale, Scaling
+from lapidist.problems.scaling import LINES, NO, ONE, SQUARES, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing_choice import Sharing
+from lapidist_lab.bench.studies.invariant_products import LAYERS
+from lapidist_lab.bench.studies.invariant_products import ROWS as ROWS_OF_LAYERS
 from same_sums import Choice, Product
 
 H200 = chip("h200")
-LAYERS = {
-    "8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
-    "70B": ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672)),
-}
 FEW_COLUMNS = (1024, 8192)  # n and k of a layer whose whole tiles leave most of the chip idle at few rows
 E4M3 = "float8_e4m3fn"
 
@@ -139,6 +137,21 @@ def test_one_order_costs_little_on_the_layers_of_models(model: str, math: str) -
             problem = invariant(m, n, k, math)
             free = make_plan(replace(problem, invariant=False), H200).predicted_seconds
             assert make_plan(problem, H200).predicted_seconds <= (1 + allowed) * free, (m, n, k)
+
+
+@pytest.mark.parametrize(
+    ("math", "kinds"),
+    [("bfloat16", (NO, NO)), ("float16", (NO, NO)), (E4M3, (NO, NO)), (E4M3, (LINES, LINES))],
+)
+def test_one_order_is_the_free_choice_on_the_layers_of_models(math: str, kinds: tuple[int, int]) -> None:
+    """So it costs nothing there."""
+    scaling = Scaling(Scale(kinds[0]), Scale(kinds[1]), False)
+    for n, k in (layer for layers in LAYERS.values() for layer in layers):
+        for m in ROWS_OF_LAYERS:
+            problem = replace(invariant(m, n, k, math), scaling=scaling)
+            plan, free = (make_plan(replace(problem, invariant=how), H200) for how in (True, False))
+            chosen = [(each.kernel.name, each.config, each.sum_order) for each in (plan, free)]
+            assert chosen[0] == chosen[1], (m, n, k)
 
 
 # ---- plans of it ----

@@ -62,6 +62,23 @@ def test_alpha_beta_and_c_count(rng: np.random.Generator) -> None:
     assert not lapidist.verify.report(a, b, d, c, alpha=2.0, beta=1.5).ok
 
 
+def test_bits_that_were_asked_for_are_the_bound(rng: np.random.Generator) -> None:
+    """Up to 8 are tf32's, which float32's bound would not let pass; 21 are fewer errors than it allows."""
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((20, 300), (300, 24)))
+    magnitudes = np.abs(a).astype("f8") @ np.abs(b)
+    for bits in (8, 21):
+        accuracy = lapidist.Accuracy(bits)
+        d = lapidist.matmul(a, b, precision=accuracy, device="machine")
+        report = lapidist.verify.report(a, b, d, precision=accuracy)
+        assert report.ok
+        assert report.bound == pytest.approx(magnitudes[report.where] * 2.0**-bits, rel=0.3)
+        d[3, 7] += magnitudes[3, 7] * 2.0 ** (1 - bits)
+        assert lapidist.verify.report(a, b, d, precision=accuracy).where == (3, 7)
+        assert not lapidist.verify.report(a, b, d, precision=accuracy).ok
+    rounded = lapidist.matmul(a, b, precision="tf32", device="machine")
+    assert not lapidist.verify.report(a, b, rounded, precision=lapidist.Accuracy(21)).ok
+
+
 def test_integers_must_be_equal() -> None:
     a = np.arange(12, dtype=np.int8).reshape(3, 4)
     d = lapidist.matmul(a, a.T)
@@ -84,6 +101,9 @@ def test_bad_arguments(rng: np.random.Generator) -> None:
         lapidist.verify.report(a, b, d, plan=lapidist.plan(a, b))
     with pytest.raises(ShapeError, match=r"b: must have as many rows as a has columns; .* \(200, 33\)"):
         lapidist.verify.report(a.T, b, d)
+    for precision in ("high", None, 21, "22 bits"):
+        with pytest.raises(ArgumentError, match=r"precision: must be .*Accuracy; got|bits: float32 products"):
+            lapidist.verify.report(a, b, d, precision=precision)  # type: ignore[arg-type]
     packed = lapidist.quantised.pack(np.ones((64, 8)), "int8")
     with pytest.raises(DTypeError, match=r"b: must be .*; got PackedWeight.*unpack\(weight\)"):
         lapidist.verify.report(a[:, :64], packed, d)

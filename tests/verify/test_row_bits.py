@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -73,10 +73,53 @@ def test_several_arrays_and_results(rows: Array) -> None:
     assert str(found) == "every row has the same bits in 8 calls"
 
 
-@pytest.mark.parametrize("more", [{"sizes": (0,)}, {"sizes": (True,)}])
-def test_sizes_are_numbers_of_rows(rows: Array, more: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError, match="sizes: must be numbers of rows"):
-        lapidist.verify.invariant(np.tanh, rows, **more)
+def test_a_function_may_return_the_same_memory_each_time(rows: Array) -> None:
+    """As graphs with buffers of their own do."""
+    memory = np.empty_like(rows)
+    assert lapidist.verify.invariant(lambda x: np.tanh(x, out=memory[: len(x)]), rows, sizes=(1, 7))
+    found = lapidist.verify.invariant(
+        lambda x: np.subtract(x, x.mean(axis=0), out=memory[: len(x)]), rows, sizes=(7,)
+    )
+    assert (found.m, found.row) == (7, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, np.bool_, np.int8, np.float64])
+def test_results_of_every_type(rows: Array, dtype: Any) -> None:
+    """A difference in the imaginary part alone is one, too."""
+    assert lapidist.verify.invariant(lambda x: x.astype(dtype), rows, sizes=(1, 9))
+
+    def other(x: Array) -> Array:
+        result = np.zeros(x.shape, dtype)
+        if len(x) == 9:
+            result[4, 5] = 2j if result.dtype.kind == "c" else 1
+        return result
+
+    found = lapidist.verify.invariant(other, rows, sizes=(1, 9))
+    assert (found.m, found.place, found.element) == (9, 4, (5,))
+    assert found.expected == 0
+    assert found.got == (2j if np.dtype(dtype).kind == "c" else 1)
+
+
+def test_results_of_some_rows_are_like_those_of_all(rows: Array) -> None:
+    for function in (
+        lambda x: x.astype(np.float64) if len(x) == 3 else x,
+        lambda x: (x, x) if len(x) == 3 else (x,),
+        lambda x: x[:, :5] if len(x) == 3 else x,
+    ):
+        with pytest.raises(ShapeError, match="function: must return rows of one shape and type"):
+            lapidist.verify.invariant(function, rows, sizes=(3,))
+    for dtype in (object, np.longdouble):
+        with pytest.raises(DTypeError, match="function: must return numbers of up to 64 bits a part"):
+            lapidist.verify.invariant(lambda x, to=dtype: x.astype(to), rows)
+
+
+@pytest.mark.parametrize("sizes", [(0,), (True,), (2.0,), 3, None])
+def test_sizes_are_numbers_of_rows(rows: Array, sizes: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"sizes: must be numbers of rows, .* or pass \(1, 16\)"):
+        lapidist.verify.invariant(np.tanh, rows, sizes=sizes)
+    with pytest.raises(ArgumentError, match="starts: must be a whole number from 1 on; got 0"):
+        lapidist.verify.invariant(np.tanh, rows, starts=0)
+    assert lapidist.verify.invariant(np.tanh, rows, sizes=np.array([2, 3]))
 
 
 def test_rows_and_results_are_arrays_of_rows(rows: Array) -> None:

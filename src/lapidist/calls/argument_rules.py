@@ -95,10 +95,11 @@ def common_type(a: Operand, b: Operand) -> str:
 
 def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
+        instead = 'Leave it out for all bits: others\' "highest" is "ieee", their "high" is "tf32"'
+        instead = f"Write lapidist.Accuracy({precision})" if type(precision) is int else instead
         raise ArgumentError(
             'precision: must be "ieee", "tf32", "emulated", "emulated_any_range", "3m" or a lapidist.'
-            f'Accuracy; got {precision!r}. Leave it out for all bits: others\' "highest" is "ieee", their'
-            ' "high" is "tf32"'
+            f"Accuracy; got {precision!r}. {instead}"
         )
 
 

@@ -77,11 +77,15 @@ def multiplied(
 
 
 def is_emulated(bound: Bound) -> bool:
-    """Whether a product of float32 is made of parts, where that is asked for. Float32 sums of fewer terms do
-    not hold every number of bits that was asked for.
-    """
-    k, least = bound.a.shape[-1], 1 if bound.operation.types.bits else LEAST_K
-    return least <= k <= MOST_K and 0 not in bound.shape and bound.alpha != 0
+    """Whether a product of float32 is made of parts, where that is asked for."""
+    return (
+        has_parts(bound.a.shape[-1], bound.operation.types.bits) and 0 not in bound.shape and bound.alpha != 0
+    )
+
+
+def has_parts(k: int, bits: int) -> bool:
+    """Float32 sums of few terms do not hold every number of bits that was asked for."""
+    return (1 if bits else LEAST_K) <= k <= MOST_K
 
 
 def parts_for(precision: str, k: int) -> Parts:

@@ -14,6 +14,7 @@ from lapidist.calls.destination import output_of
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation, Types
 from lapidist.calls.planned_products import prepared
+from lapidist.calls.prepared import Prepared
 from lapidist.calls.repeat.fast_path import FastPath
 from lapidist.calls.repeat.start_in_steps import (
     FIXED,
@@ -29,7 +30,7 @@ from lapidist.calls.repeat.start_in_steps import (
     product,
 )
 from lapidist.dtypes import IEEE, size_of
-from lapidist.errors import DTypeError
+from lapidist.errors import DTypeError, RefusalError
 from lapidist.frameworks.arrays import Operand
 from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.launch import Launch
@@ -161,18 +162,30 @@ def run(
     result, d = output_of(bound)
     room = Room(bound.like, () if cut is None else cut)
     steps: list[Step | None] = []
-    for launch in Emulated(bound, d, backend, call.choices, parts, room).launches(cut):
+    launches = tuple(Emulated(bound, d, backend, call.choices, parts, room).launches(cut))
+    products = {i: ready(each, call) for i, each in enumerate(launches) if isinstance(each, Multiplied)}
+    for i, launch in enumerate(launches):
         if isinstance(launch, Alone):
             at, framework = dict(zip("ABCD", launch.operands, strict=True)), bound.like.framework
             backend.launch_alone(launch.launch, at, bound.alpha_beta, framework, call.stream)
             if records:
                 steps.append(alone(launch.launch, backend.ordinal, launch.sources))
         else:
-            ready = prepared(launch.bound, launch.choices, call.stream)
-            ready.run(launch.bound, call.stream)
+            products[i].run(launch.bound, call.stream)
             if records:
-                steps.append(product(ready, launch.bound, launch.sources, launch.numbers))
+                steps.append(product(products[i], launch.bound, launch.sources, launch.numbers))
     return bound.deliver(result), fast_path(bound, steps, room.nbytes) if records else None
+
+
+def ready(product: Multiplied, call: Call) -> Prepared:
+    """One of the products. All are prepared before the first launch, as the caller's choices may fit none."""
+    try:
+        return prepared(product.bound, product.choices, call.stream)
+    except RefusalError as error:
+        raise RefusalError(
+            "precision: emulated float32 multiplies parts of a and b, and float32 by simt where they do not"
+            f" hold. One of these products was refused:\n{error}"
+        ) from error
 
 
 class Room:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.operation import Operation
 from lapidist.device import Device
-from lapidist.dtypes import EMULATIONS, IEEE, PART_OF
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, TIERS, tier_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import require_stream
@@ -24,9 +24,12 @@ def in_float32(operation: Operation) -> Operation:
 
 
 def require_emulation(precision: Any) -> None:
-    if precision not in EMULATIONS:
-        names = " or ".join(f'"{name}"' for name in EMULATIONS)
-        raise ArgumentError(f"precision: must be {names} here; got {precision!r}. Name one")
+    if tier_of(precision) not in EMULATIONS:
+        names = ", ".join(f'"{name}"' for name in EMULATIONS)
+        most = TIERS[-1][1]
+        raise ArgumentError(
+            f"precision: must be {names} or lapidist.Accuracy({most}) here; got {precision!r}. Name one"
+        )
 
 
 def require_float32_weight(weight: Operand) -> None:

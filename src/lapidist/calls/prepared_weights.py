@@ -7,7 +7,7 @@ from typing import Any
 from lapidist.backends.backend import Backend
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.call import Call
-from lapidist.calls.emulated import LEAST_K
+from lapidist.calls.emulated import has_parts, parts_for
 from lapidist.calls.emulated import multiplied as emulated
 from lapidist.calls.emulated_launches import CutColumns
 from lapidist.calls.emulation_rules import require_emulation, require_float32_weight
@@ -16,12 +16,12 @@ from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.operation import Operation, is_invariant, types_named
 from lapidist.calls.repeat import FastPath
 from lapidist.calls.repeat.shape import key_of_matrices
-from lapidist.dtypes import EMULATED, MOST_K, Precision
+from lapidist.dtypes import EMULATED, Precision, bits_in, tier_of
 from lapidist.errors import explained
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import empty
 from lapidist.launch import AS_IT_IS
-from lapidist.planning.emulated_passes import PARTS, PARTS_OF, Lines, padded, slicing, words_of_lines
+from lapidist.planning.emulated_passes import PARTS, Lines, Parts, padded, slicing, words_of_lines
 
 
 class PreparedWeight:
@@ -35,7 +35,7 @@ class PreparedWeight:
     ----------
     weight : array of two dimensions
         The b of products, or with trans_b its transpose.
-    precision : {"emulated", "emulated_any_range"}
+    precision : {"emulated", "emulated_any_range"} or Accuracy
     trans_b : bool
         Whether products take the weight transposed, as layers do.
     device : {"machine"}, optional
@@ -76,16 +76,16 @@ class PreparedWeight:
         b = operand_of(self._b, "weight")
         backend = backend_at(choose_place(b.device, self._choices.device))
         self._state = state_of(self.weight)
-        if backend.plans and LEAST_K <= b.shape[0] <= MOST_K and b.shape[1]:
+        if backend.plans and has_parts(b.shape[0], bits_in(self.precision)) and b.shape[1]:
             self._cut = self._cut or self._room(b)
             self._slice(b, self._cut, backend)
 
+    def _parts(self, k: int) -> Parts:
+        return parts_for(tier_of(self.precision), k)
+
     def _room(self, b: Operand) -> CutColumns:
         k, n = b.shape
-        arrays = (
-            ((n, PARTS * padded(k)), PARTS_OF[self.precision].dtype),
-            ((words_of_lines(0, n),), "float32"),
-        )
+        arrays = (((n, PARTS * padded(k)), self._parts(k).dtype), ((words_of_lines(0, n),), "float32"))
         return CutColumns(*(operand_of(empty(shape, b, dtype), "weight") for shape, dtype in arrays))
 
     def _slice(self, b: Operand, cut: CutColumns, backend: Backend) -> None:
@@ -93,7 +93,7 @@ class PreparedWeight:
         k, n = b.shape
         cut.lines.owner[...] = 0
         lines = Lines(0, n, k, True, *b.strides[::-1])
-        launch = slicing(lines, PARTS_OF[self.precision], backend.chip.architecture, backend.compiles)
+        launch = slicing(lines, self._parts(k), backend.chip.architecture, backend.compiles)
         at = {"A": b, "B": cut.lines, "D": cut.parts}
         backend.launch_alone(launch, at, AS_IT_IS, b.framework, None)
 

@@ -17,12 +17,15 @@ from lapidist import api
 from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed.collectives import sum_by_tree
 from lapidist.distributed.product_options import Options
+from lapidist.dtypes import EMULATIONS, IEEE, Precision, tier_of
 from lapidist.errors import ArgumentError, ShapeError
 
 ROOM = 1 << 28  # bytes of chunks' sums that are there at once
 
 
-def chunks_of_rank(chunks: int | None, ranks: int, k: int, invariant: bool | None) -> int | None:
+def chunks_of_rank(
+    chunks: int | None, ranks: int, k: int, invariant: bool | None, precision: Precision = IEEE
+) -> int | None:
     """How many chunks are this rank's. `k`: this rank's, too."""
     if chunks is None:
         return None
@@ -32,6 +35,11 @@ def chunks_of_rank(chunks: int | None, ranks: int, k: int, invariant: bool | Non
         raise ArgumentError(
             "invariant: must be True or None with chunks, each of which has one order of sums; got False."
             " Leave it out"
+        )
+    if tier_of(precision) in EMULATIONS:
+        raise ArgumentError(
+            f'precision: must be "ieee" or "tf32" with chunks, each of which has one order of sums; got'
+            f" {precision!r}, which looks at all rows. Leave it out, or leave chunks out"
         )
     if chunks % ranks:
         raise ArgumentError(

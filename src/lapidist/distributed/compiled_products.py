@@ -18,6 +18,7 @@ from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Entered, Gathered, Reduced, Scattered, Shared
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts, require_fit
+from lapidist.dtypes import IEEE
 from lapidist.frameworks.new_arrays import torch_dtype
 
 Kind = Literal["gather", "enter", "scatter", "reduce", "share"]
@@ -102,7 +103,8 @@ def options_of(arguments: dict[str, Any], group: Any, k: int) -> Options:
     """As the calls make them of their arguments."""
     names = "trans_b", "out_dtype", "precision", "invariant"
     options = {name: arguments[name] for name in names if name in arguments}
-    chunks = chunks_of_rank(arguments.get("chunks"), members_of(group).ranks, k, arguments.get("invariant"))
+    chunks, invariant, precision = (arguments.get(name) for name in ("chunks", "invariant", "precision"))
+    chunks = chunks_of_rank(chunks, members_of(group).ranks, k, invariant, precision or IEEE)
     return Options(**options, chunks=chunks)
 
 

@@ -208,7 +208,7 @@ def matmul_in_chunks(
     """
     rows, leading = in_rows(a, 0, "a")
     bound = in_order(epilogue, 0, leading)
-    parts = chunks_of_rank(chunks, 1, rows.shape[1], None)
+    parts = chunks_of_rank(chunks, 1, rows.shape[1], None, precision)
     options = Options(trans_b, type_named(out_dtype), precision, None, parts, device=device)
     products = RowProducts([b], options)
     require_fit(rows, products)
@@ -290,7 +290,9 @@ def sum_of_products(
         total = in_graph(kind, rows, [b], (), group, **named(options), way=way)[0]
     else:
         group = group_of(group)
-        parts = chunks_of_rank(chunks, members_of(group).ranks, rows.shape[1], options.invariant)
+        parts = chunks_of_rank(
+            chunks, members_of(group).ranks, rows.shape[1], options.invariant, options.precision
+        )
         options = replace(options, chunks=parts)
         products = RowProducts([b], options, present(scale_b))
         require_fit(rows, products)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.argument_rules import require_precision
 from lapidist.calls.operation import FREE, INVARIANT, is_invariant
 
 
@@ -13,6 +14,8 @@ def with_invariance(precision: Any, invariant: bool | None) -> Any:
     """What operators are passed as precision. A graph that is being compiled leaves it to each run what block
     is around it.
     """
+    if not isinstance(precision, str):
+        require_precision(precision)
     if invariant is None and torch.compiler.is_compiling():
         return precision
     if is_invariant(invariant):

@@ -329,8 +329,8 @@ def swap(
     `invariant`: whether a row of a layer's result, and of its input's gradient, has the same bits whatever
     other rows there are.
 
-    `precision`: "emulated" or "emulated_any_range" for layers of float32, whose weights stay cut between
-    calls without gradients. Experts multiply as ever.
+    `precision`: "emulated", "emulated_any_range" or an Accuracy for layers of float32, whose weights stay cut
+    between calls without gradients. Experts multiply as ever.
 
     `weights`: "int4", "mxfp4", "nvfp4", "int8" or "e4m3": layers and experts get packed weights, with a
     factor for each `group` (32, 64, 128) of k or for a column; their own are freed. `undo()` leaves the

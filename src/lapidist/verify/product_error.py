@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.calls.argument_rules import require_precision
+from lapidist.dtypes import Precision, bits_in
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
 from lapidist.verify.real_parts import is_complex, parts_in_turn
@@ -54,7 +56,7 @@ def report(
     beta: complex = 0.0,
     scale_a: Any = None,
     scale_b: Any = None,
-    precision: str = "ieee",
+    precision: Precision = "ieee",
     plan: Any = None,
 ) -> Report:
     """How far d is from alpha a b + beta c, which is computed in float64.
@@ -64,7 +66,7 @@ def report(
     a, b, d, c : arrays of one framework
         The operands as they are multiplied (transposed where the call said so), and the result.
     alpha, beta, scale_a, scale_b, precision
-        Those of the call.
+        Those of the call. With a `lapidist.Accuracy`, elements are held to the bits that were asked for.
     plan : Gemm, optional
         What `lapidist.plan` returned for the call. Its kernel's bound is the one that counts; without it,
         that of any kernel.
@@ -85,6 +87,8 @@ def report(
     named = {"a": a, "b": b, "d": d, "c": c}
     a, b, d, c = (x if x is None else readable(name, x) for name, x in named.items())
     require_product(a, b)
+    if not bits_in(precision):
+        require_precision(precision)
     how = summed(a, precision, plan, scale_a, scale_b)
     with np.errstate(invalid="ignore", over="ignore"):
         expected = expect(a, b, c, alpha, beta, out_dtype=d.dtype, **how)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
 
 SIZES = (1, 2, 3, 5, 8, 13, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200, 256, 257, 512, 1000, 1024, 2048, 4096)
@@ -29,8 +29,8 @@ class Invariance:
     row: int = -1
     place: int = -1
     element: tuple[int, ...] = ()
-    got: float = 0.0
-    expected: float = 0.0
+    got: complex = 0.0
+    expected: complex = 0.0
 
     def __bool__(self) -> bool:
         return self.row < 0
@@ -59,7 +59,7 @@ def invariant(
     ----------
     function : callable
         Of arrays whose first dimension are rows, to an array of as many rows, or a tuple of them: a product,
-        a layer, a model.
+        a layer, a model. It must leave its rows as they are, and may return the same memory each time.
     *rows : arrays of NumPy, torch, CuPy or JAX
         The rows, as many as the largest call shall have.
     sizes : numbers of rows, optional
@@ -88,18 +88,33 @@ def invariant(
         raise ArgumentError(
             f"function: must be called with rows; got {type(function).__name__}. Pass lambda x: model(x), say"
         )
+    require_calls(sizes, starts)
     count = rows_of(rows)
-    expected = [host_array(result) for result in results_of(function(*rows), count)]
+    expected = results_of(function(*rows), count)
     calls = 1
     for indices, parts in calls_of(rows, count, sizes, starts, seed):
         calls += 1
-        for result, whole in zip(results_of(function(*parts), len(indices)), expected, strict=True):
-            got, values = host_array(result), whole[indices]
+        results = results_of(function(*parts), len(indices))
+        require_alike(results, expected)
+        for got, whole in zip(results, expected, strict=True):
+            values = whole[indices]
             at = first_difference(got, values)
             if at is not None:
-                row, element = int(indices[at[0]]), at[1:]
-                return Invariance(calls, len(indices), row, at[0], element, float(got[at]), float(values[at]))
+                row, place, element = int(indices[at[0]]), at[0], at[1:]
+                return Invariance(calls, len(indices), row, place, element, got[at].item(), values[at].item())
     return Invariance(calls)
+
+
+def require_calls(sizes: Any, starts: Any) -> None:
+    listed = isinstance(sizes, Iterable)
+    for size in sizes if listed else (0,):
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise ArgumentError(
+                f"sizes: must be numbers of rows, 1 or more; got {size if listed else sizes!r}. Leave it out,"
+                " or pass (1, 16), say"
+            )
+    if isinstance(starts, bool) or not isinstance(starts, int) or starts < 1:
+        raise ArgumentError(f"starts: must be a whole number from 1 on; got {starts!r}. Leave it out")
 
 
 def rows_of(rows: Sequence[Any]) -> int:
@@ -123,19 +138,18 @@ def calls_of(
     """
     draw, everything = random.Random(seed), np.arange(count)
     for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ArgumentError(f"sizes: must be numbers of rows, 1 or more; got {size!r}. Leave it out")
         if size < count:
-            last = count - size
+            last = count - int(size)
             between = (draw.randint(0, last) for _ in range(starts - 2))
-            for start in dict.fromkeys([0, last, *between][: max(1, starts)]):
+            for start in dict.fromkeys([0, last, *between][:starts]):
                 part = slice(start, start + size)
                 yield everything[part], [array[part] for array in rows]
     order = np.array(draw.sample(range(count), count))
     yield order, [array[order] for array in rows]
 
 
-def results_of(result: Any, count: int) -> Sequence[Any]:
+def results_of(result: Any, count: int) -> list[Any]:
+    """Host copies: a function may return the same memory each time."""
     results = result if isinstance(result, (tuple, list)) else (result,)
     for array in results:
         if not getattr(array, "shape", ()) or len(array) != count:
@@ -144,28 +158,43 @@ def results_of(result: Any, count: int) -> Sequence[Any]:
                 f"function: must return as many rows as it is given, {count}; got {shape}. Let it return one"
                 " array of rows, or a tuple of them"
             )
-    return results
+    return [host_array(array) for array in results]
 
 
 def host_array(array: Any) -> Any:
-    """Its elements in host memory, with every bit. torch hands NumPy neither bfloat16 nor 8-bit floats, so
-    floats become float64, which holds all of them.
+    """A copy of its elements in host memory, with every bit. torch hands NumPy neither bfloat16 nor 8-bit
+    floats, so its floats become float64, which holds all of them.
     """
     framework = framework_of(array)
     if framework == "torch":
         array = array.detach()
         array = array.double() if array.dtype.is_floating_point else array
-        return array.cpu().numpy()
-    return array.get() if framework == "cupy" else np.asarray(array)
+        array = array.resolve_conj().resolve_neg().cpu().numpy()
+    copy = array.get() if framework == "cupy" else np.array(array)
+    if (
+        copy.dtype.kind in "OSUMm" or copy.dtype.char in "gG"
+    ):  # objects; long doubles have bytes of no meaning
+        raise DTypeError(
+            f"function: must return numbers of up to 64 bits a part; got {copy.dtype}. Convert them"
+        )
+    return copy
+
+
+def require_alike(results: list[Any], expected: list[Any]) -> None:
+    """Whether the rows of a call are of the kind that all rows together are."""
+    got, whole = ([(array.shape[1:], str(array.dtype)) for array in arrays] for arrays in (results, expected))
+    if got != whole:
+        raise ShapeError(
+            f"function: must return rows of one shape and type; got {got} of some rows, of all {whole}. Check"
+            " it"
+        )
 
 
 def first_difference(got: Any, expected: Any) -> tuple[int, ...] | None:
     """The index of the first element whose bits differ; None: there is none."""
-    if got.shape != expected.shape:
-        raise ShapeError(
-            f"function: must return rows of one shape; got {got.shape[1:]} and {expected.shape[1:]}. Check it"
-        )
-    word = f"u{got.dtype.itemsize}"
-    first, second = (np.ascontiguousarray(array).view(word) for array in (got, expected))
-    differing = np.argwhere(first != second)
+    first, second = (
+        np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.itemsize)
+        for array in (got, expected)
+    )
+    differing = np.argwhere((first != second).any(axis=-1))
     return tuple(map(int, differing[0])) if len(differing) else None

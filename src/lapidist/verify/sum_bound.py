@@ -37,6 +37,8 @@ tf32 keeps 10 bits of each factor. Our kernels round them; where TMA brings oper
 each product is off by up to 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R. A subnormal factor loses up
 to 2^-136: 2^-136 times the other ones' sum.
 
+Where bits of |A||B| were asked for, e is what was asked for: 2^-bits P.
+
 Complex numbers are bounded part by part: each is a sum of 2 k real products. A complex alpha or beta rounds B
 or C once more, by 3 u of the magnitudes, in which terms that cancel count.
 Three products of A1 + i A2 and B1 + i B2 in place of four have magnitudes of Z = |alpha| (|A1| + |A2|) (|B1|
@@ -49,7 +51,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lapidist.dtypes import FP8, IEEE, PART_OF, TF32, THREE_PRODUCTS, TYPES, math_of
+from lapidist.dtypes import FP8, IEEE, PART_OF, TF32, THREE_PRODUCTS, TYPES, bits_in, math_of, tier_of
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.verify.real_parts import is_complex, parts_in_turn, parts_of, to_complex128, widened
 
@@ -171,8 +173,10 @@ def expect(
     if is_complex(a, b):
         part = PART_OF[name_of(out_dtype)]
         return expect_parts(a, b, c, alpha, beta, out_dtype=part, exact=exact, precision=precision, unit=unit)
-    dtype, output = name_of(a.dtype), TYPES[name_of(out_dtype)]
-    sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit, promoted)
+    dtype, output, bits = name_of(a.dtype), TYPES[name_of(out_dtype)], bits_in(precision)
+    sums = Sums(
+        math_of(dtype, tier_of(precision)), accumulator or TYPES[dtype].accumulators[0], unit, promoted
+    )
     a64, b64 = with_factors(to_float64(a), scale_a, False), with_factors(to_float64(b), scale_b, True)
     product = alpha * (a64 @ b64)
     c64 = beta * to_float64(c) if beta != 0 else 0.0
@@ -190,7 +194,7 @@ def expect(
     scaled = 3 * numbers.roundoff * p if scale_a is not None or scale_b is not None else 0.0
     lost = abs(alpha) * underflow(sums, a64, b64) + numbers.spacing
     bound = (
-        sums.error(a.shape[-1], abs(product), p, r, reached)
+        (2.0**-bits * p if bits else sums.error(a.shape[-1], abs(product), p, r, reached))
         + 2 * numbers.roundoff * (p + abs(c64))
         + scaled
         + lost

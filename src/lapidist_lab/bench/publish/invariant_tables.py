@@ -14,20 +14,20 @@ from lapidist_lab.bench.publish.record_views import shape_of, short_chip
 from lapidist_lab.bench.publish.section import Data, Section
 from lapidist_lab.bench.publish.tables import table
 from lapidist_lab.bench.studies import served_model
-from lapidist_lab.bench.studies.invariant_products import LAYERS, MODE, NAME, ROWS
+from lapidist_lab.bench.studies.invariant_products import LAYERS, MODE, NAME, ROWS, SERVED_TYPES
 
 FEW = 64  # rows up to which a product reads weights, and little else
 MODEL_OF = {layer: model for model, layers in LAYERS.items() for layer in layers}
 
 
-def ours(data: Data) -> list[Record]:
-    rows = [record for record in data.of(MODE) if record.kernel == NAME and record.seconds]
+def ours(data: Data, mode: str = MODE) -> list[Record]:
+    rows = [record for record in data.of(mode) if record.kernel == NAME and record.seconds]
     layers = list(MODEL_OF)
     return sorted(rows, key=lambda r: (r.device, layers.index((r.n, r.k)), r.m))
 
 
 def free_choice(record: Record, data: Data) -> Record | None:
-    alike = (r for r in data.of(MODE) if r.kernel == LIBRARY and r.device == record.device)
+    alike = (r for r in data.of(record.mode) if r.kernel == LIBRARY and r.device == record.device)
     return next((r for r in alike if shape_of(r) == shape_of(record)), None)
 
 
@@ -64,7 +64,7 @@ def of_invariant(data: Data) -> str:
     return f"On an {short_chip(rows[-1].device)}, of the free choice's speed: {loss_words(rows, data)}"
 
 
-def every_layer(data: Data) -> str:
+def every_layer(data: Data, mode: str = MODE) -> str:
     columns = (
         ("model", lambda record: MODEL_OF[record.n, record.k]),
         ("m x n x k", lambda record: shape_words(*shape_of(record))),
@@ -74,7 +74,17 @@ def every_layer(data: Data) -> str:
         ("the same config", lambda record: same_config(record, data)),
         ("cuBLAS over it", times_faster),
     )
-    return table(columns, ours(data)).markdown()
+    return table(columns, ours(data, mode)).markdown()
+
+
+def other_types(data: Data) -> str:
+    """Other types, each with a table of its own."""
+    return "".join(
+        f"\n## In {served.words}\n\n{every_layer(data, mode)}\n"
+        f"Of the free choice's speed: {loss_words(ours(data, mode), data)}.\n\n"
+        for mode, served in SERVED_TYPES.items()
+        if mode != MODE and ours(data, mode)
+    )
 
 
 # ---- beside others ----
@@ -140,6 +150,7 @@ INVARIANT = Section(
         lambda data: f"\nOf the free choice's speed: {loss_words(ours(data), data)}.\n\n{PUBLISHED_WORDS}",
         loss_chart,
         served_words,
+        other_types,
     ],
 )
 NOT_YET = Section(

@@ -54,7 +54,7 @@ STUDIES = (
     *emulated_errors.MODES,
     few_bits.MODE,
     grouped_products.MODE,
-    invariant_products.MODE,
+    *invariant_products.SERVED_TYPES,
     served_model.MODE,
     several_cards.MODE,
     symmetric_products.MODE,

@@ -10,6 +10,7 @@ from lapidist.backends.gpu.doctor import TORCH_HINT
 from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, DeviceError
+from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scaling
@@ -83,21 +84,25 @@ OF_MODELS = SCHEMES[0], SCHEMES[4]
 
 
 class OursScaled(KernelContender):
-    """The planner's choice with these factors."""
+    """The planner's choice with these factors. `invariant`: in the one order of any number of rows."""
 
-    def __init__(self, scheme: Scheme, factors: tuple[Any, Any]) -> None:
-        super().__init__(None, MATH, name=f"lapidist, {scheme.name}")
-        self.scheme, self.factors = scheme, factors
+    def __init__(
+        self, scheme: Scheme, factors: tuple[Any, Any], name: str = "", invariant: bool = False
+    ) -> None:
+        super().__init__(None, MATH, name=name or f"lapidist, {scheme.name}")
+        self.scheme, self.factors, self.invariant = scheme, factors, invariant
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         from lapidist.calls import planned_call
 
         scale_a, scale_b = self.factors
-        gemm = planned_call.plan(
-            a[0], b[0], out=c[0], scale_a=scale_a, scale_b=scale_b, promote=self.scheme.promoted
-        )
+        how: dict[str, Any] = {"promote": self.scheme.promoted, "invariant": self.invariant}
+        gemm = planned_call.plan(a[0], b[0], out=c[0], scale_a=scale_a, scale_b=scale_b, **how)
         self.plan = gemm.plan
         return lambda i: gemm.execute(a[i], b[i], None, c[i])
+
+    def planned(self, case: Case, device: Device) -> Plan:
+        return make_plan(replace(self.scheme.problem(case), invariant=self.invariant), device)
 
 
 class VendorScaled:
