@@ -173,8 +173,7 @@ def test_the_plan_says_which_launches_come_before() -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("n", [65, 32, 1])
+@pytest.mark.parametrize(("n", "dtype"), in_turns([65, 32, 1], TYPES))
 def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -> None:
     a = (np.random.default_rng(n).standard_normal((n, 80)).view(complex)).astype(dtype)
     with sanitized(n):
