@@ -32,15 +32,26 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 SCALARS = [(1.0, 0.0), (2.0, 1.0), (1j, 1 - 2j), (1 - 1j, 2.0), (3.0, 1j)]
 
 
+# How A, B and D lie, and whether by tiles of complex numbers: each pair of them, and the others.
+PAIRS = [("CCC", True), ("CFF", False), ("FCF", False), ("FFC", False), ("FFF", True)]
+OTHERS = [each for each in product(map("".join, product("CF", repeat=3)), [True, False]) if each not in PAIRS]
+LYING = [pytest.param(PAIRS, id="pairs"), pytest.param(OTHERS, id="others", marks=pytest.mark.census)]
+
+
+@pytest.mark.parametrize("lying", LYING)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize(("trans_a", "trans_b", "dtype"), in_turns(OPS, [*OPS][::-1], TYPES))
 def test_every_op_of_every_layout(
-    device: str, dtype: Any, trans_a: Any, trans_b: Any, monkeypatch: pytest.MonkeyPatch
+    device: str,
+    dtype: Any,
+    trans_a: Any,
+    trans_b: Any,
+    lying: list[tuple[str, bool]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     m, n, k = 33, 7, 35  # squares of numbers have 32 rows: whole ones and parts of them
     c = whole(m, n, dtype=dtype, seed=2)
-    for number, (of_a, of_b, of_d) in enumerate(product("CF", repeat=3)):
-        in_tiles = number.bit_count() % 2 == 0
+    for number, ((of_a, of_b, of_d), in_tiles) in enumerate(lying):
         square = SMALL if in_tiles else None
         monkeypatch.setattr(complex_product, "square_for", lambda *_, square=square: square)
         a = np.array(whole(*((k, m) if trans_a else (m, k)), dtype=dtype), order=of_a)
@@ -173,8 +184,7 @@ def test_the_plan_says_which_launches_come_before() -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("n", [65, 32, 1])
+@pytest.mark.parametrize(("n", "dtype"), in_turns([65, 32, 1], TYPES))
 def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -> None:
     a = (np.random.default_rng(n).standard_normal((n, 80)).view(complex)).astype(dtype)
     with sanitized(n):

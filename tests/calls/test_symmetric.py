@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -19,6 +18,7 @@ from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation, Types
 from lapidist.device import chip as chip_named
+from lapidist.dtypes import numpy_dtype
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
@@ -39,10 +39,11 @@ def product(a: Numbers) -> Numbers:
 
 
 @pytest.mark.parametrize("device", PLACES)
-@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32, np.float64, np.int8])
-@pytest.mark.parametrize("n", [2 * MIXED + 1, 2 * MIXED, 1])
+@pytest.mark.parametrize(
+    ("dtype", "n"), in_turns(["bfloat16", "float32", "float64", "int8"], [2 * MIXED + 1, 2 * MIXED, 1])
+)
 def test_both_halves_and_each_of_them(device: str, dtype: Any, n: int) -> None:
-    a = whole(n, 40, dtype=dtype)
+    a = whole(n, 40, dtype=numpy_dtype(dtype))
     right = product(a)
     every = lapidist.gram(a, device=device)
     assert (every.astype(np.float64) == right).all()

@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import judge_finished, watch
-from in_turns import surveyed
+from in_turns import in_turns, surveyed
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.passes import JOINED, Reduction
 from lapidist.errors import RefusalError
@@ -127,16 +127,25 @@ def operands_of(rng: np.random.Generator, function: Any, m: int, n: int) -> dict
     return {"row": whole(rng, n // 2 if function.function.paired else n).astype("f4")}
 
 
+FUNCTIONS = {each.function.name: each for each in (of_columns, of_rows, of_pairs, rows_of_pairs, long_rows)}
+MORE_FUNCTIONS = {**FUNCTIONS, "slope": slope}
+ALL_WAYS = [PLAIN, *WAYS, *MORE_WAYS]
+OFTEN, LATER = range(1 + len(WAYS)), range(1 + len(WAYS), len(ALL_WAYS))
+
+
 @pytest.mark.parametrize(
-    "how", [PLAIN, *WAYS, *surveyed(MORE_WAYS)], ids=lambda how: f"{how['config']}, {len(how)}"
+    ("name", "way"),
+    [
+        *in_turns(FUNCTIONS, OFTEN),
+        *surveyed([("slope", way) for way in OFTEN]),
+        *surveyed([(name, way) for name in MORE_FUNCTIONS for way in LATER]),
+    ],
 )
-@pytest.mark.parametrize(
-    "function",
-    [of_columns, of_rows, of_pairs, rows_of_pairs, long_rows, *surveyed([slope])],
-    ids=lambda each: each.function.name,
-)
-def test_whole_numbers(rng: np.random.Generator, function: Any, how: dict[str, Any]) -> None:
-    """Rows and columns end inside of a tile, and rows inside of those that lanes join."""
+def test_whole_numbers(rng: np.random.Generator, name: str, way: int) -> None:
+    """Rows and columns end inside of a tile, and rows inside of those that lanes join. By each way, sums of
+    rows and of columns have the bits of the others, as the next test says.
+    """
+    function, how = MORE_FUNCTIONS[name], ALL_WAYS[way]
     m, n = (137, 200) if how in (PLAIN, WAYS[0]) else (70, 72)
     a, b = whole(rng, m, 192), whole(rng, 192, n)
     given = function(**operands_of(rng, function, m, n))

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -108,16 +110,14 @@ def test_batches(batch: tuple[int, ...]) -> None:
     check(multiply(a, b, kernel="wgmma"), a, b)
 
 
-@pytest.mark.parametrize(
-    ("math", "layouts"), [("bfloat16", "rr"), ("bfloat16", "cc"), ("int8", "rr"), ("tf32", "cr")]
-)
-@pytest.mark.parametrize(
-    ("a_batch", "b_batch"), [((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 3), (2, 1)), ((2, 3), (2, 3))]
-)
-def test_batches_that_are_packed(
-    math: str, layouts: str, a_batch: tuple[int, ...], b_batch: tuple[int, ...]
-) -> None:
+PACKED = [("bfloat16", "rr"), ("bfloat16", "cc"), ("int8", "rr"), ("tf32", "cr")]
+SHARED = [((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 3), (2, 1)), ((2, 3), (2, 3))]
+
+
+@pytest.mark.parametrize(("typed", "batches"), in_turns(PACKED, SHARED))
+def test_batches_that_are_packed(typed: tuple[str, str], batches: tuple[tuple[int, ...], ...]) -> None:
     """Every matrix of its own is packed, one that the batch shares once."""
+    (math, layouts), (a_batch, b_batch) = typed, batches
     names = {"r": "row", "c": "col"}
     dtype = "float32" if math == "tf32" else math
     a, b = whole((*a_batch, 35, 70), 1, dtype), whole((*b_batch, 70, 41), 2, dtype)
@@ -162,9 +162,20 @@ def test_operands_without_elements_need_no_address(layouts: str) -> None:
     assert all(maps[name].address == 4096 and set(maps[name].shape) == {1} for name in ("a_map", "b_map"))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-@pytest.mark.parametrize("gap", [0, 3, None], ids=["none", "gaps", "over each other"])
-@pytest.mark.parametrize("k", [1, 7, 9, 33, 257, 301])
+GAPS = {0: "none", 3: "gaps", None: "over each other"}
+
+
+def lengths_and_gaps() -> list[Any]:
+    """Every length with every gap, in one of two types; the other one is of the census."""
+    found = []
+    for turn, (k, (gap, words)) in enumerate(product([1, 7, 9, 33, 257, 301], GAPS.items())):
+        for place, dtype in enumerate(["bfloat16", "int8"]):
+            marks = [pytest.mark.census] if (turn + place) % 2 else []
+            found.append(pytest.param(k, gap, dtype, marks=marks, id=f"{k}-{words}-{dtype}"))
+    return found
+
+
+@pytest.mark.parametrize(("k", "gap", "dtype"), lengths_and_gaps())
 def test_lines_of_any_length_are_packed(k: int, gap: int | None, dtype: str) -> None:
     """Of less than a piece to more than a warp takes at once; next to each other, apart, as windows of one
     another.

@@ -53,9 +53,14 @@ def tested_in(name: str) -> str:
     return next((f"`{file}`" for file, text in sources() if pattern.search(text)), "none")
 
 
+def beginnings(name: str) -> tuple[str, ...]:
+    opcode, *modifiers = name.split(".")
+    return prefixes(opcode, tuple(modifiers))
+
+
 def runs(name: str) -> bool:
     opcode = name.partition(".")[0]
-    known = set(prefixes(name.split("."))) & OPCODES.keys()
+    known = set(beginnings(name)) & OPCODES.keys()
     return bool(known) or any(registered.startswith(f"{opcode}.") for registered in OPCODES)
 
 
@@ -64,7 +69,7 @@ def rows() -> Iterator[str]:
         yield f"\n## {area[0].upper()}{area[1:]}\n"
         yield "| instruction | in the machine | tested in |\n|---|---|---|"
         for name in names.split():
-            reason = next((REFUSED[part] for part in prefixes(name.split(".")) if part in REFUSED), None)
+            reason = next((REFUSED[part] for part in beginnings(name) if part in REFUSED), None)
             if reason and not name.endswith(".sync"):
                 yield f"| `{name}` | refused: {reason} |  |"
             elif runs(name):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import quantised
 from lapidist.backends.machine_backend import MachineBackend, sanitized
 from lapidist.device import chip as chip_named
@@ -90,8 +91,7 @@ CONFIGS = [(16, 1, 1, 2, 2), (16, 2, 3, 2, 1), (32, 3, 2, 2, 1), (64, 2, 5, 3, 1
 CONFIGS += [(256, 2, 2, 3, 1)]  # whose factors round their products with codes
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("format", ["int4", "mxfp4"])
+@pytest.mark.parametrize(("config", "format"), in_turns(CONFIGS, ["int4", "mxfp4"]))
 def test_parts_of_k_and_columns_of_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, format: str
 ) -> None:

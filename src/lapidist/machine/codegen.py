@@ -16,7 +16,7 @@ import numpy as np
 from lapidist.machine.faults import PtxError
 from lapidist.machine.ptx.basic_blocks import Block
 from lapidist.machine.ptx.instruction_set import prefixes, refusal
-from lapidist.machine.ptx.signatures import operands_error, require_signature, signatures_of
+from lapidist.machine.ptx.signatures import SINK, operands_error, require_signature, signatures_of
 from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
     Addr,
@@ -224,12 +224,12 @@ class Builder:
 
     def assign(self, operand: Operand, expression: str, code: str) -> None:
         """operand = expression, where the guard holds; widened as its register needs."""
-        if operand == Sym("_"):
-            return
         if isinstance(operand, Vec):
             self.unpack(operand, expression, code)
             return
         if not isinstance(operand, Reg):
+            if operand == SINK:
+                return
             raise PtxError(f"{self.i.site}: the destination must be a register, got {operand}")
         name, stored = self.variable(operand.name), storage(self.program.kernel.registers[operand.name])
         expression = converted(expression, code, stored, self.i)
@@ -306,10 +306,9 @@ class Builder:
         signatures = signatures_of(i)
         if signatures is not None:
             require_signature(i, *signatures)
-        words = [i.opcode, *i.mods]
-        for name in prefixes(words):
+        for name in prefixes(i.opcode, i.mods):
             if name in OPCODES:
-                self.emit_with(OPCODES[name], Mods(i, tuple(words[name.count(".") + 1 :])))
+                self.emit_with(OPCODES[name], Mods(i, i.mods[name.count(".") :]))
                 return
         raise PtxError(f"{i.site}: the machine does not know this opcode")
 

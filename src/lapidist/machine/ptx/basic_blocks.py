@@ -94,7 +94,7 @@ def build_blocks(kernel: Kernel) -> list[Block]:
         stop = starts[index + 1] if index + 1 < len(starts) else len(kernel.instructions)
         block = Block(index, start, stop)
         finish(block, kernel, block_at)
-        find_registers(block, kernel)
+        find_registers(block, kernel, masks.effects)
         block.mask = masks.of(kernel.instructions[start])
         blocks.append(block)
     find_live_out(blocks)
@@ -142,10 +142,16 @@ def is_collective(i: Instruction) -> bool:
 
 
 class Masks:
-    """Which lanes collective instructions name, where these need not be all of the warp."""
+    """Which lanes collective instructions name, where these need not be all of the warp. `effects` has an
+    entry for each instruction."""
 
     def __init__(self, kernel: Kernel) -> None:
-        written = [(name, i) for i in kernel.instructions for name in effects(i)[1]]
+        self.effects = [effects(i) for i in kernel.instructions]
+        written = [
+            (name, i)
+            for i, (_, writes) in zip(kernel.instructions, self.effects, strict=True)
+            for name in writes
+        ]
         counts = Counter(name for name, _ in written)
         self.all_lanes = {name for name, i in written if counts[name] == 1 and moves_all(i)}
 
@@ -234,6 +240,10 @@ def target_of(i: Instruction, operand: Operand, kernel: Kernel, block_at: dict[i
 
 
 def registers(operand: Operand) -> list[str]:
+    if isinstance(operand, Reg):
+        return [operand.name]
+    if isinstance(operand, Imm):
+        return []
     return [item.name for item in flatten(operand) if isinstance(item, Reg)]
 
 
@@ -251,9 +261,9 @@ def effects(i: Instruction) -> tuple[list[str], list[str]]:
     return reads + [name for operand in sources for name in registers(operand)], writes
 
 
-def find_registers(block: Block, kernel: Kernel) -> None:
-    for i in kernel.instructions[block.start : block.stop]:
-        reads, writes = effects(i)
+def find_registers(block: Block, kernel: Kernel, all_effects: list[tuple[list[str], list[str]]]) -> None:
+    for index in range(block.start, block.stop):
+        i, (reads, writes) = kernel.instructions[index], all_effects[index]
         block.reads.update(name for name in reads if name not in block.writes)
         block.writes.update(writes)
         block.collective |= is_collective(i)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from lapidist.machine.ptx.syntax_tree import Instruction
 
 AREAS = {
@@ -85,11 +87,12 @@ IN_PART = {
 
 def refusal(i: Instruction) -> str | None:
     """Why the machine does not run an instruction; None without a reason that is known."""
-    words = [i.opcode, *i.mods]
-    reason = next((REFUSED[name] for name in prefixes(words) if name in REFUSED), None)
+    reason = next((REFUSED[name] for name in prefixes(i.opcode, i.mods) if name in REFUSED), None)
     return None if reason == UNSYNCED and "sync" in i.mods else reason
 
 
-def prefixes(words: list[str]) -> list[str]:
-    """Dotted beginnings of an instruction, the longest first."""
-    return [".".join(words[:count]) for count in range(len(words), 0, -1)]
+@lru_cache(maxsize=1024)
+def prefixes(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, ...]:
+    """Dotted beginnings of an instruction, the longest first. A kernel has thousands of few."""
+    words = (opcode, *modifiers)
+    return tuple(".".join(words[:count]) for count in range(len(words), 0, -1))

@@ -33,6 +33,7 @@ class Scope:
     parent: Scope | None
     number: int
     names: dict[str, str] = field(default_factory=dict)
+    read: dict[str, Operand] = field(default_factory=dict)  # registers and numbers by their text
 
     def find(self, name: str) -> str | None:
         scope: Scope | None = self
@@ -99,6 +100,8 @@ class OperandParser:
 
     def single(self) -> Operand:
         token = self.take()
+        if (known := self.scope.read.get(token)) is not None:
+            return known
         if token == "[":
             return self.within(self.address)
         if token == "{":
@@ -116,9 +119,9 @@ class OperandParser:
         if token in "+-":
             number = self.number(self.take())
             return self.negative(number) if token == "-" else number
-        if token[0].isdigit():
-            return self.number(token)
-        item = self.name(token)
+        item = self.number(token) if token[0].isdigit() else self.name(token)
+        if isinstance(item, Reg | Imm):
+            self.scope.read[token] = item
         return Sym(item.name, self.offset()) if isinstance(item, Sym) and self.peek() in ("+", "-") else item
 
     def within(self, read: Callable[[], T]) -> T:

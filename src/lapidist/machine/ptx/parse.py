@@ -26,6 +26,7 @@ from lapidist.machine.ptx.source_text import SourceText
 from lapidist.machine.ptx.syntax_tree import (
     FUNCTION_WINDOW,
     TYPE_BYTES,
+    Imm,
     Instruction,
     Kernel,
     Operand,
@@ -122,6 +123,7 @@ class ModuleParser(SourceText):
             item.name
             for i in kernel.instructions
             for op in i.operands
+            if not isinstance(op, Reg | Imm)
             for item in flatten(op)
             if isinstance(item, Sym)
         }
@@ -143,6 +145,15 @@ class ModuleParser(SourceText):
 
 
 # ---- reading a body ----
+
+INSTRUCTION = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\s*(?:\.|::)\s*\w+)*)\s*(.*)", re.S)
+
+
+@lru_cache(maxsize=1024)
+def modifiers_of(text: str) -> tuple[str, ...]:
+    """Those of an instruction; a kernel has thousands of few."""
+    return tuple(re.findall(r"\.(\w+(?:::\w+)*)", text.replace(" ", "")))
+
 
 # What add.cc and its like leave, and addc and its like take. No register has such a name.
 CARRY = Reg("%carry@")
@@ -207,10 +218,14 @@ class BodyParser(CallReader):
                 self.kernel.variables[scope.declare(variable.name)] = variable
         elif text.startswith(".pragma") or not text.strip():
             pass
-        elif extents := prototype_of(text):
+        elif "callprototype" in text and (extents := prototype_of(text)):
             # The label that names the prototype stands just before it.
             self.prototypes[statements[-1][1].removeprefix("label ")] = extents
-        elif (call := call_of(text)) and (call.name in self.functions or call.name.startswith("%")):
+        elif (
+            "call" in text
+            and (call := call_of(text))
+            and (call.name in self.functions or call.name.startswith("%"))
+        ):
             self.call(call, scope, position, statements)
         elif self.reading and (match := RETURN.match(text.strip())):
             self.end_of_call(match.group(1) or "", scope, position, statements)
@@ -254,7 +269,7 @@ class BodyParser(CallReader):
     def instruction(self, scope: Scope, text: str, position: int, source: str) -> Instruction:
         shown = " ".join(text.split())
         site = Site(self.kernel.name, self.module.line_of(position), shown + ";", source)
-        match = re.match(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\s*(?:\.|::)\s*\w+)*)\s*(.*)", shown, re.S)
+        match = INSTRUCTION.match(shown)
         if match is None:
             raise PtxError(f"{site}: not an instruction")
         negated, guard, opcode, mods, operands_text = match.groups()
@@ -262,7 +277,7 @@ class BodyParser(CallReader):
         predicate = parser.name(guard) if guard else None
         if predicate is not None and not isinstance(predicate, Reg):
             raise PtxError(f"{site}: the guard {guard} is not a declared predicate")
-        modifiers = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods.replace(" ", "")))
+        modifiers = modifiers_of(mods)
         operands = self.with_carry(opcode, modifiers, parser.all())
         return Instruction(opcode, modifiers, operands, predicate, bool(negated), site)
 

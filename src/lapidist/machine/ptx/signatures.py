@@ -79,22 +79,26 @@ CACHE_HINT = "L2::cache_hint"  # a modifier, whose policy is the last operand
 
 def signatures_of(i: Instruction) -> tuple[str, ...] | None:
     """The signatures of the longest listed name that the instruction begins with; None without one."""
-    signatures = next((SIGNATURES_OF[n] for n in prefixes([i.opcode, *i.mods]) if n in SIGNATURES_OF), None)
+    signatures = next((SIGNATURES_OF[n] for n in prefixes(i.opcode, i.mods) if n in SIGNATURES_OF), None)
     hint = "s" if CACHE_HINT in i.mods else ""
     return None if signatures is None else tuple(signature + hint for signature in signatures)
 
 
 def require_signature(i: Instruction, *signatures: str) -> None:
     """Refuse operands that are in none of the signatures."""
-    if not any(fits(signature, i.operands) for signature in signatures):
-        raise operands_error(i, signatures)
+    for signature in signatures:
+        if fits(signature, i.operands):
+            return
+    raise operands_error(i, signatures)
 
 
 def fits(signature: str, operands: tuple[Operand, ...]) -> bool:
-    return len(signature) == len(operands) and all(
-        isinstance(operand, KINDS[kind][1]) or (kind in "de" and operand == SINK)
-        for kind, operand in zip(signature, operands, strict=True)
-    )
+    if len(signature) != len(operands):
+        return False
+    for kind, operand in zip(signature, operands, strict=True):
+        if not (isinstance(operand, KINDS[kind][1]) or (kind in "de" and operand == SINK)):
+            return False
+    return True
 
 
 def operands_error(i: Instruction, signatures: tuple[str, ...] = ()) -> PtxError:

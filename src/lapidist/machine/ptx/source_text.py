@@ -9,6 +9,7 @@ from lapidist.machine.faults import PtxError
 from lapidist.visible import brief, visible
 
 BLANKS = {ord(blank): " " for blank in "\r\v\f"}
+BLANK = re.compile(r"\s+")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 CUDA_FOLDER = "/lapidist/cuda/"
@@ -41,9 +42,8 @@ class SourceText:
 
     def skip_blank(self, position: int) -> int:
         """The position of the next character that is no blank, or the end."""
-        while position < len(self.text) and self.text[position].isspace():
-            position += 1
-        return position
+        blank = BLANK.match(self.text, position)
+        return blank.end() if blank else position
 
     def find(self, token: str, position: int) -> int:
         """The position of the next `token`; an error without one."""
