@@ -238,6 +238,11 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ArgumentError, "epilogue: of groups must give values for each sum", {"epilogue": summed}),
     (
         ArgumentError,
+        'precision: "emulated" cuts whole matrices .*; got groups. Take precision="ieee"',
+        {"precision": "emulated", "device": "machine"},
+    ),
+    (
+        ArgumentError,
         "scale_a, scale_b: matrices with factors",
         {"a": A8, "b": B8, "scale_a": np.ones(TOTAL, np.float32), "alpha": np.ones((), np.float32)},
     ),
