@@ -22,8 +22,10 @@ PLACES: list[dict[str, Any]] = [
     {"device": "machine", "kernel": "wgmma"},
     {"device": "machine", "kernel": "mma"},
     {"device": "machine", "kernel": "simt"},
+    {"device": "machine", "kernel": "sgemm"},
 ]
-IDS = ["host", "wgmma", "mma", "simt"]
+IDS = ["host", "wgmma", "mma", "simt", "sgemm"]
+OF_SINGLES = ("simt", "sgemm")
 
 
 def whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
@@ -43,7 +45,7 @@ def test_forms_on_the_host(rng: np.random.Generator, extent: str) -> None:
 def test_lengths_are_not_those_of_the_plan(
     rng: np.random.Generator, place: dict[str, Any], expected_rows: int
 ) -> None:
-    dtype = "float32" if place["kernel"] == "simt" else "float16"
+    dtype = "float32" if place["kernel"] in OF_SINGLES else "float16"
     for extent, turned in (("m", (False, True)), ("k", (True, False))):
         product = group_product(rng, extent, LENGTHS, (40, 72), dtype, BEHIND, turned)
         out = np.full(product.expected.shape, UNTOUCHED, dtype)
@@ -63,7 +65,7 @@ def halves(acc: Pair):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 def test_epilogues_have_operands_of_each_group(rng: np.random.Generator, place: dict[str, Any]) -> None:
-    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    dtype = np.float32 if place.get("kernel") in OF_SINGLES else np.float16
     a, b = whole(rng, (TOTAL, 40), dtype), whole(rng, (5, 72, 40), dtype).swapaxes(1, 2)
     bias, residual, gate = whole(rng, (5, 72)), whole(rng, (TOTAL, 72)), whole(rng, (TOTAL,))
     found = lapidist.grouped(a, b, ENDS, epilogue=dressed(bias=bias, residual=residual, gate=gate), **place)
@@ -115,9 +117,9 @@ def test_factors_of_each_group(rng: np.random.Generator, place: dict[str, Any], 
     assert np.array_equal(gathered[:LAST], found[:LAST])
 
 
-@pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", "simt"])
+@pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", *OF_SINGLES])
 def test_tokens_by_their_indices(rng: np.random.Generator, place: dict[str, Any]) -> None:
-    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    dtype = np.float32 if place.get("kernel") in OF_SINGLES else np.float16
     tokens, b = whole(rng, (50, 40), dtype), whole(rng, (5, 40, 72), dtype)
     index, target = (x.astype(np.int32) for x in (rng.integers(0, 50, TOTAL), rng.permutation(200)[:TOTAL]))
     out, expected = np.full((200, 72), UNTOUCHED, dtype), np.full((200, 72), UNTOUCHED, dtype)
@@ -127,13 +129,13 @@ def test_tokens_by_their_indices(rng: np.random.Generator, place: dict[str, Any]
     assert np.array_equal(out, expected)
 
 
-@pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", "simt"])
+@pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", *OF_SINGLES])
 @pytest.mark.parametrize("behind", [0, -1, 1 << 30])
 def test_indices_behind_the_last_group_are_not_read(
     rng: np.random.Generator, place: dict[str, Any], behind: int
 ) -> None:
     """They may name rows that groups use, or none."""
-    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    dtype = np.float32 if place.get("kernel") in OF_SINGLES else np.float16
     tokens, b = whole(rng, (50, 40), dtype), whole(rng, (2, 40, 72), dtype)
     index, target = np.full((2, 9), behind, np.int32)
     index[:6], target[:6] = [3, 49, 0, 3, 1, 2], [5, 3, 0, 2, 1, 4]
@@ -185,11 +187,11 @@ def test_nothing_to_add_up(
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 @pytest.mark.parametrize("extent", ["m", "k"])
 def test_alpha_zero_reads_neither_a_nor_b(place: dict[str, Any], extent: str) -> None:
-    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    dtype = np.float32 if place.get("kernel") in OF_SINGLES else np.float16
     a, b = np.full((TOTAL, 40), np.nan, dtype), np.full((5, 72, 40), np.nan, dtype).swapaxes(1, 2)
     if extent == "k":
         a, b = a.T, np.full((TOTAL, 72), np.nan, dtype)
-        if place.get("kernel") == "wgmma":  # a sum of nothing has no lines that TMA could cut
+        if place.get("kernel") in ("wgmma", "sgemm"):  # a sum of nothing has no lines that TMA could cut
             place = {"device": "machine"}
     found = lapidist.grouped(a, b, ENDS, alpha=0.0, **place)
     assert not found[..., :LAST, :].any()
@@ -236,10 +238,15 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ArgumentError, "epilogue: of groups must give values for each sum", {"epilogue": summed}),
     (
         ArgumentError,
+        'precision: "emulated" cuts whole matrices .*; got groups. Take precision="ieee"',
+        {"precision": "emulated", "device": "machine"},
+    ),
+    (
+        ArgumentError,
         "scale_a, scale_b: matrices with factors",
         {"a": A8, "b": B8, "scale_a": np.ones(TOTAL, np.float32), "alpha": np.ones((), np.float32)},
     ),
-    (RefusalError, "its blocks find no groups", {"device": "machine", "kernel": "sgemm"}),
+    (RefusalError, "its blocks find no groups", {"device": "machine", "kernel": "small"}),
 ]
 
 

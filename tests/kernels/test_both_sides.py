@@ -70,6 +70,7 @@ OWN = {
     "the lines of A's map are what is ragged": "refuse_groups of wgmma says so",
     "the lines of B's map are": "the same",
     "the lines of D's map are": "the same",
+    "groups cut operands between their lines": "refuse_groups of sgemm says so",
     "all groups have one k": "parts_of_tiles says so",
     "tiles fill squares": "tiles_of_triangle says so",
     "tiles come in this order": "tiles_of_triangle and config_macros of wgmma say so",

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 import lapidist
-from group_products import UNTOUCHED, group_product, require_right, run_sanitized
+from group_products import H200, UNTOUCHED, group_product, launched, require_right, run_sanitized
 from in_turns import in_turns
+from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.kernels.clipped_maps import CLIPPED_LINES, CLIPPED_SHIFT, MOST_LINES, clipped
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.wgmma.clipped_maps import CLIPPED_LINES, CLIPPED_SHIFT, MOST_LINES, clipped
 from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import TensorMap
 from lapidist.planning.plans import make_plan
@@ -26,13 +27,16 @@ from lapidist.problems.modes import Modes
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import Ragged
 
+ALONE = replace(chip("h200"), sms=1)
 LENGTHS = [0, 33, 1, 0, 150, 64, 0]
 MANY = [(7 * i) % 5 for i in range(70)]  # more groups than a warp has lanes
+SPARSE = [3 * (i % 19 == 14) for i in range(70)]  # the same, few of which have a line
 SMALL, PAIR_M, PAIR_N = (
     tile("float16", 64, 32, 2),
     tile("float16", 64, 32, 2, (2, 1)),
     tile("float16", 64, 32, 2, (1, 2)),
 )
+WHOLE_K, SLICES = (kernel_named("sgemm").configs_for("float32")[at][0] for at in (0, -1))
 PING_PONG = next(
     c for c, _ in kernel_named("wgmma").configs_for("float16") if c.ping_pong and not c.exchanged
 )
@@ -45,8 +49,10 @@ WAYS: dict[str, tuple[str, str, Config | None]] = {
     "mma int8": ("mma", "int8", None),
     "simt float32": ("simt", "float32", None),
     "simt float64": ("simt", "float64", None),
+    "sgemm": ("sgemm", "float32", WHOLE_K),
+    "sgemm in slices": ("sgemm", "float32", SLICES),
 }
-MANY_BY = ("wgmma", "mma float16", "simt float32")
+MANY_BY = ("wgmma", "mma float16", "simt float32", "sgemm")
 # how A and B lie; wgmma takes groups of lines that lie beside each other
 TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
 
@@ -54,20 +60,26 @@ TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
 @pytest.mark.parametrize(("way", "extent"), in_turns(WAYS, ["m", "k"]))
 def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, extent: str) -> None:
     kernel, dtype, config = WAYS[way]
-    for seed, lengths in enumerate((LENGTHS, MANY) if way in MANY_BY else (LENGTHS,)):
-        product = group_product(rng, extent, lengths, (72, 40), dtype, 29, TURNED[extent])
+    many = [SPARSE if kernel == "sgemm" else MANY] if way in MANY_BY else []
+    turned = (extent == "k", False) if kernel == "sgemm" else TURNED[extent]  # as it is not packed
+    for seed, lengths in enumerate([LENGTHS, *many]):
+        product = group_product(rng, extent, lengths, (72, 40), dtype, 29, turned)
         require_right(product, run_sanitized(product, kernel, config, seed))
 
 
 @pytest.mark.parametrize(
     ("turned", "extent", "kernel"),
-    in_turns(product([False, True], repeat=2), ["m", "n", "k"], ["mma", "simt"]),
+    in_turns(product([False, True], repeat=2), ["m", "n", "k"], ["mma", "simt", "sgemm"]),
 )
 def test_every_layout_and_alignment(
     rng: np.random.Generator, kernel: str, extent: str, turned: tuple[bool, bool]
 ) -> None:
     dtype = "float16" if kernel == "mma" else "float32"
     groups = group_product(rng, extent, LENGTHS, (37, 29), dtype, 3, turned)
+    if kernel == "sgemm" and (extent == "n" or turned[0] != (extent == "k")):
+        with pytest.raises(RefusalError, match=r"TMA cuts [AB] between its lines"):
+            run_sanitized(groups, kernel, None, 3)
+        return
     require_right(groups, run_sanitized(groups, kernel, None, 3))
 
 
@@ -95,32 +107,39 @@ def test_a_map_ends_with_a_group() -> None:
     assert all(step % 16 == 0 and 0 < step < 1 << 40 for step in cut.strides)
 
 
-def test_alpha_beta_and_c(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("kernel", ["simt", "sgemm"])
+def test_alpha_beta_and_c_of_gradients(rng: np.random.Generator, kernel: str) -> None:
     product = group_product(rng, "k", LENGTHS, (40, 24), "float32", 0, (True, False))
     c = rng.integers(-3, 4, product.expected.shape).astype(np.float32)
     found = lapidist.grouped(
-        product.a, product.b, product.ends, c, alpha=2.0, beta=-1.0, device="machine", kernel="simt"
+        product.a, product.b, product.ends, c, alpha=2.0, beta=-1.0, device="machine", kernel=kernel
     )
     assert np.array_equal(found, 2 * product.expected - c)
-    halves = group_product(rng, "m", LENGTHS, (72, 40), "float16", 5, (False, True))
-    c16 = rng.integers(-3, 4, halves.expected.shape).astype(np.float16)
-    out = np.full(c16.shape, UNTOUCHED, np.float16)
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), [("wgmma", "float16"), ("sgemm", "float32")])
+def test_beta_and_c_of_rows(rng: np.random.Generator, kernel: str, dtype: str) -> None:
+    product = group_product(rng, "m", LENGTHS, (72, 40), dtype, 5, (False, True))
+    c = rng.integers(-3, 4, product.expected.shape).astype(dtype)
+    out = np.full(c.shape, UNTOUCHED, dtype)
     lapidist.grouped(
-        halves.a, halves.b, halves.ends, c16, beta=3.0, out=out, device="machine", kernel="wgmma"
+        product.a, product.b, product.ends, c, beta=3.0, out=out, device="machine", kernel=kernel
     )
-    last = int(halves.ends[-1])
-    assert np.array_equal(out[:last], halves.expected[:last] + 3 * c16[:last])
+    last = int(product.ends[-1])
+    assert np.array_equal(out[:last], product.expected[:last] + 3 * c[:last])
     assert (out[last:] == UNTOUCHED).all()
 
 
-@pytest.mark.parametrize("kernel", ["wgmma", "mma"])
-def test_counts_of_rows(rng: np.random.Generator, kernel: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "dtype"), [("wgmma", "float16"), ("mma", "float16"), ("sgemm", "float32")]
+)
+def test_counts_of_rows(rng: np.random.Generator, kernel: str, dtype: str) -> None:
     counts = np.array([0, 5, 40, 17], np.int64)
-    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((4, 40, 24), (4, 24, 32)))
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((4, 40, 24), (4, 24, 32)))
     expected = a.astype("f8") @ b.astype("f8")
     for number, count in enumerate(counts):
         a[number, count:] = np.nan
-    out = np.full((4, 40, 32), UNTOUCHED, np.float16)
+    out = np.full((4, 40, 32), UNTOUCHED, dtype)
     lapidist.grouped(a, b, counts=counts, out=out, device="machine", kernel=kernel)
     for number, count in enumerate(counts):
         assert np.array_equal(out[number, :count], expected[number, :count])
@@ -130,9 +149,13 @@ def test_counts_of_rows(rng: np.random.Generator, kernel: str) -> None:
 @pytest.mark.parametrize("ends", [[50, 20, 90, 400], [-5, 60, 1 << 40, 3]])
 def test_wrong_ends_stay_inside(rng: np.random.Generator, ends: list[int]) -> None:
     """The machine watches bounds. Groups that overlap write the same rows, each in its own order."""
-    product = group_product(rng, "m", [30, 30, 20, 10], (72, 40), "float16", 7, (False, True))
-    wrong = product._replace(ends=np.array(ends, np.int64))
-    for kernel, config in (("wgmma", SMALL), ("mma", None), ("simt", None)):
+    of_types = (
+        group_product(rng, "m", [30, 30, 20, 10], (72, 40), dtype, 7, (False, True))
+        for dtype in ("float16", "float32")
+    )
+    halves, singles = (product._replace(ends=np.array(ends, np.int64)) for product in of_types)
+    ways = ((halves, "wgmma", SMALL), (halves, "mma", None), (halves, "simt", None), (singles, "sgemm", None))
+    for wrong, kernel, config in ways:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("lapidist.calls.group_operands.GroupOperands.require_fit", lambda *_: None)
             run_sanitized(wrong, kernel, config, None)
@@ -142,6 +165,16 @@ def test_what_wgmma_does_not_cut(rng: np.random.Generator) -> None:
     product = group_product(rng, "k", LENGTHS, (72, 40), "float16", 0, (False, False))
     with pytest.raises(RefusalError, match="their lines start anywhere"):
         lapidist.grouped(product.a, product.b, product.ends, device="machine", kernel="wgmma")
+
+
+def test_what_sgemm_does_not_cut(rng: np.random.Generator) -> None:
+    place = {"device": "machine", "kernel": "sgemm"}
+    a, b = np.zeros((4, 40, 23), np.float32), np.zeros((4, 23, 32), np.float32)
+    with pytest.raises(RefusalError, match="A is packed up to the last group; with counts"):
+        lapidist.grouped(a, b, counts=np.int32([0, 5, 40, 17]), **place)
+    columns = group_product(rng, "n", LENGTHS, (72, 40), "float32", 0, (False, True))
+    with pytest.raises(RefusalError, match=r"TMA cuts B between its lines; .* columns in 7 groups cut them"):
+        lapidist.grouped(columns.a, columns.b, columns.ends, **place)
 
 
 def test_totals_are_counted_in_32_bits() -> None:
@@ -162,5 +195,22 @@ def test_patches_are_held_within_a_group(rng: np.random.Generator) -> None:
     may have fewer than there are patches.
     """
     product = group_product(rng, "k", [64 * 7, 0, 64, 64 * 6 - 5], (64, 384), "float16", 3, (True, False))
-    alone = replace(chip("h200"), sms=1)
-    require_right(product, run_sanitized(product, "wgmma", tile("float16", 64, 192, 2), 0, alone))
+    require_right(product, run_sanitized(product, "wgmma", tile("float16", 64, 192, 2), 0, ALONE))
+
+
+@pytest.mark.parametrize(("extent", "others"), [("m", (72, 40)), ("k", (72, 130)), ("m", (37, 29))])
+def test_one_block_has_all_tiles(rng: np.random.Generator, extent: str, others: tuple[int, int]) -> None:
+    """More of them than the queue has slots. Groups end inside a step of k, with NaN behind the last one."""
+    lengths = [0, 70, 1, 0, 65, 40, 0, 3]
+    product = group_product(rng, extent, lengths, others, "float32", 29, (extent == "k", False))
+    require_right(product, run_sanitized(product, "sgemm", SLICES, 1, ALONE))
+
+
+def test_rows_behind_the_last_group_are_not_packed(rng: np.random.Generator) -> None:
+    product, behind = group_product(rng, "m", [5, 0, 9], (32, 29), "float32", 50), 1234.0
+    product.a[14:] = behind
+    launch, scratch, result = launched(product, "sgemm", None, H200)
+    machine.run(launch, sanitize=False, counting=False, residency=launch.grid[0])
+    require_right(product, result)
+    assert scratch is not None
+    assert not (scratch.partials.view(np.float32) == behind).any()

@@ -43,10 +43,15 @@ def require_float32_weight(weight: Operand) -> None:
 
 def require_plain(operation: Operation, precision: str) -> None:
     """But for an epilogue."""
+    if operation.groups is not None:
+        raise ArgumentError(
+            f'precision: "{precision}" cuts whole matrices into parts, also what lies behind the last group;'
+            ' got groups. Take precision="ieee" or "tf32", or multiply each group by gemm'
+        )
     if not operation._replace(epilogue=None).is_plain:
         raise ArgumentError(
-            f'precision: "{precision}" takes matrices and numbers alone; got factors, indices, groups, or'
-            ' alpha or beta in an array. Leave them out, or take precision="ieee"'
+            f'precision: "{precision}" takes matrices and numbers alone; got factors, indices, or alpha or'
+            ' beta in an array. Leave them out, or take precision="ieee"'
         )
 
 

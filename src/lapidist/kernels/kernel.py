@@ -195,7 +195,9 @@ class Kernel:
         clusters = rows * columns * (ragged.groups if ragged.extent == DEPTH else 1)
         clusters *= self.family.parts_of_tiles(problem, config)
         waves = self.persistent or WAVES_OF_GROUPS
-        return max(1, min(clusters, device.clusters_resident(config.cluster) * waves)) * config.cluster
+        helpers = self.family.scratch(problem)[1] // PACKED_BYTES
+        most = device.clusters_resident(config.cluster) * waves
+        return max(1, min(max(clusters, helpers), most)) * config.cluster
 
     def clusters(self, problem: Problem, config: Config) -> int:
         """Clusters that cover the tiles. A cluster computes neighbouring tiles, some of which may lie

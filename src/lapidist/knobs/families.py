@@ -68,6 +68,7 @@ MMA: Knobs = (
 SGEMM: Knobs = (
     *COMMON,
     *TILE,
+    RASTER,
     *REGISTERS,
     SLICES,
     Knob("A_ALONG_K", "1: elements along k are adjacent in A; 0: along m"),

@@ -35,8 +35,8 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, co
   // acc[i][j ^ 1] is column j, so that quads of b and of acc lie in opposite banks
   Acc acc[TM][TN];
   Ring ring = {0, 0};
-  for (Work work(p.schedule); work.next();) {
-    multiply(p.K, pipeline, work.unit, position, fragments, acc, ring);
+  for (Units work(p, pipeline); work.next();) {
+    multiply(work.depth(p), pipeline, work.unit, position, fragments, acc, ring);
     finish(p, pipeline, work, workspace, position, acc);
   }
 }
@@ -47,25 +47,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           const T* B, const T* C, T* D, i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col,
           i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner,
           i64 d_outer, Modes modes, const __grid_constant__ Schedule schedule,
-          Workspace workspace LISTS EPILOGUE_PARAMETER) {
+          Workspace workspace LISTS RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   if (!BATCHED) batch = batches = 1, a_inner = a_outer = b_inner = b_outer = 0;
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
   let_next_launch_start();
-  if (SCALARS || !(PACKS && AS_THEY_LIE)) wait_for_last_launch();  // else packing waits
+  if (SCALARS || RAGGED || !(PACKS && AS_THEY_LIE)) wait_for_last_launch();  // else packing waits
+  // of groups, the lines of all
+  if (RAGGED == RAGGED_ROWS) M = RAGGED_PASSED.total;
+  if (RAGGED == RAGGED_K && K > 0) K = RAGGED_PASSED.total;
   modes.read_scalars(alpha, beta);
   const Lists* const lists_of = LISTS_PASSED;
   const Source a{
       A, a_row, a_col, M, {batch, batches, a_inner, a_outer}, modes.a_rows, ARRAYS ? &lists_of->a : nullptr};
   const Source b{
       B, b_col, b_row, N, {batch, batches, b_inner, b_outer}, modes.b_cols, ARRAYS ? &lists_of->b : nullptr};
-  workspace = pack_operands(a, b, K, workspace);
+  workspace = pack_operands(a, b, K, workspace, RAGGED_PASSED);
   if (threadIdx.x == 0) init_barriers(pipeline);
   __syncthreads();  // no thread uses a barrier before it is initialised
 
-  const Product product = {M,     N,       K,       batch, alpha,    beta,     a_map,          b_map,
-                           a,     b,       C,       D,     c_row,    c_col,    c_inner,        c_outer,
-                           d_row, d_inner, d_outer, modes, schedule, lists_of, EPILOGUE_PASSED};
+  const Product product = {
+      M,     N,       K,       batch, alpha,    beta,     a_map,         b_map,
+      a,     b,       C,       D,     c_row,    c_col,    c_inner,       c_outer,
+      d_row, d_inner, d_outer, modes, schedule, lists_of, RAGGED_PASSED, EPILOGUE_PASSED};
   if (threadIdx.x >= CONSUMERS) produce(product, pipeline, workspace);
   else consume(product, pipeline, workspace);
 }

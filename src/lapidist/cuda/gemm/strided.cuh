@@ -30,13 +30,9 @@ struct Product {
   const fused::Operands* operands;  // of the caller's function
 };
 
-// The units of a product that is not ragged: all of them belong to the whole product.
-struct WholeWork : Work {
-  __device__ __forceinline__ WholeWork(const Schedule& schedule, const Ragged&, int, int) : Work(schedule) {}
-  __device__ __forceinline__ static int first_row() { return 0; }
-  __device__ __forceinline__ static int first_col() { return 0; }
-  __device__ __forceinline__ static int first_k() { return 0; }
-  __device__ __forceinline__ static const Product& part(const Product& whole) { return whole; }
+struct WorkOfWhole : WholeWork {
+  __device__ __forceinline__ WorkOfWhole(const Schedule& schedule, const Ragged&, int, int)
+      : WholeWork(schedule) {}
   template <typename Scales>
   __device__ __forceinline__ static const Scales& factors(const Scales& scales) {
     return scales;
@@ -50,7 +46,7 @@ struct WorkOfGroups : GroupedWork {
     return scales_of_group(scales, ragged, group.number);
   }
 };
-using Units = Choose<(RAGGED > 0), WorkOfGroups, WholeWork>::Type;
+using Units = Choose<(RAGGED > 0), WorkOfGroups, WorkOfWhole>::Type;
 
 // Which tile of which matrix, and how much of k.
 struct Task {

@@ -1,40 +1,28 @@
-// The units of a block of a grouped product: a tile of a group each, whole. They take the place of Work
-// (share/sharing.cuh) in kernels whose threads all find their units alike.
+// The units of a block, by the product that they are of: the whole one, or a group of a grouped product, of which
+// each unit is a whole tile.
 #pragma once
 
 #include "config.cuh"
 #include "share/groups.cuh"
 #include "share/sharing.cuh"
 
-struct GroupedWork {
-  const Ragged& ragged;
-  GroupWalk<RAGGED == RAGGED_COLS ? BN : BM> walk;
+// Of a product that is not ragged: all of them belong to the whole product.
+struct WholeWork : Work {
+  using Work::Work;
+  __device__ __forceinline__ static int first_row() { return 0; }
+  __device__ __forceinline__ static int first_col() { return 0; }
+  __device__ __forceinline__ static int first_k() { return 0; }
+  template <typename Product>
+  __device__ __forceinline__ static const Product& part(const Product& whole) {
+    return whole;
+  }
+};
+
+// A tile of a group.
+struct TileOfGroup {
   WorkUnit unit = {0, 0, 0, 0, 0, 0, 0, 1, -1, -1, -1};
   Group group = {};
-  int at = blockIdx.x;  // among the tiles of all groups
 
-  __device__ __forceinline__ GroupedWork(const Ragged& ragged, int M, int N)
-      : ragged(ragged), walk(ragged, RAGGED == RAGGED_COLS ? ceil_div(M, BM) : ceil_div(N, BN)) {}
-
-  template <int BAND = 1>
-  __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int) {
-    __syncthreads();  // shared memory is free for the next unit
-    int tile;
-    if constexpr (RAGGED == RAGGED_K) {
-      const int number = at / (tiles_m * tiles_n);
-      if (number >= ragged.groups) return false;
-      group = group_at(ragged, number), tile = at - number * tiles_m * tiles_n;
-    } else if (!walk.find(at, group, tile)) {
-      return false;
-    }
-    const int extent = group.end - group.begin,
-              lines = RAGGED == RAGGED_ROWS ? ceil_div(extent, BM) : tiles_m,
-              steps = RAGGED == RAGGED_COLS ? ceil_div(extent, BN) : tiles_n;
-    place_in_band(tile, lines, steps, BAND, unit.row, unit.column);
-    unit.batch = group.number;
-    at += gridDim.x;
-    return true;
-  }
   __device__ __forceinline__ int first_row() const { return RAGGED == RAGGED_ROWS ? group.begin : 0; }
   __device__ __forceinline__ int first_col() const { return RAGGED == RAGGED_COLS ? group.begin : 0; }
   __device__ __forceinline__ int first_k() const { return RAGGED == RAGGED_K ? group.begin : 0; }
@@ -58,5 +46,44 @@ struct GroupedWork {
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[ROWS][COLS]) const {
     return true;
+  }
+};
+
+// Finds the tiles of a block. All lanes of a warp call it together.
+struct FoundGroupTiles : TileOfGroup {
+  const Ragged& ragged;
+  GroupWalk<RAGGED == RAGGED_COLS ? BN : BM> walk;
+  int at = blockIdx.x;  // among the tiles of all groups
+
+  __device__ __forceinline__ FoundGroupTiles(const Ragged& ragged, int M, int N)
+      : ragged(ragged), walk(ragged, RAGGED == RAGGED_COLS ? ceil_div(M, BM) : ceil_div(N, BN)) {}
+
+  template <int BAND>
+  __device__ __forceinline__ bool find(int tiles_m, int tiles_n) {
+    int tile;
+    if constexpr (RAGGED == RAGGED_K) {
+      const int number = at / (tiles_m * tiles_n);
+      if (number >= ragged.groups) return false;
+      group = group_at(ragged, number), tile = at - number * tiles_m * tiles_n;
+    } else if (!walk.find(at, group, tile)) {
+      return false;
+    }
+    const int extent = group.end - group.begin,
+              lines = RAGGED == RAGGED_ROWS ? ceil_div(extent, BM) : tiles_m,
+              steps = RAGGED == RAGGED_COLS ? ceil_div(extent, BN) : tiles_n;
+    place_in_band(tile, lines, steps, BAND, unit.row, unit.column);
+    unit.batch = group.number;
+    at += gridDim.x;
+    return true;
+  }
+};
+
+// The same in place of Work (share/sharing.cuh), in kernels whose threads all find their units alike.
+struct GroupedWork : FoundGroupTiles {
+  using FoundGroupTiles::FoundGroupTiles;
+  template <int BAND = 1>
+  __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int) {
+    __syncthreads();  // shared memory is free for the next unit
+    return find<BAND>(tiles_m, tiles_n);
   }
 };

@@ -10,6 +10,7 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
 from lapidist.kernels import budgets
+from lapidist.kernels.clipped_maps import refuse_cut_lines, refuse_many_lines
 from lapidist.kernels.kernel import Kernel, Types
 from lapidist.kernels.ladder import fed_bytes
 from lapidist.kernels.macros import batched, epilogue
@@ -29,6 +30,7 @@ from lapidist.problems.problem import Problem
 SOURCE_ORDER = ("--ptxas-options=-O1",)
 MOST_PACKED = 1 << 31  # bytes: workspaces are kept, so larger ones would be missing elsewhere
 PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and 8 unused ones
+QUEUE_BYTES = 320  # four tiles of groups, and their barriers
 WARP_TILE = 64  # rows and columns: 16 x 8 sums for each of 4 x 8 lanes
 
 
@@ -44,6 +46,7 @@ def in_quads(problem: Problem) -> bool:
 
 
 class Sgemm(Fed):
+    takes_groups = True
     parameters = (
         *SIZES,
         ("batch", "i32"),
@@ -67,10 +70,12 @@ class Sgemm(Fed):
             or refuse_strided("B", problem.b)
             or refuse_batch(problem)
             or refuse_copies(problem)
+            or refuse_groups(problem)
         )
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
         pack_a, pack_b = packed(problem)
+        shares = budgets.SGEMM if problem.modes.ragged is None else budgets.FINDING
         return {
             "T": TYPES[problem.dtype].c_type,
             "A_ALONG_K": int(along_k(problem.a, True)),
@@ -78,8 +83,8 @@ class Sgemm(Fed):
             "PACK_A": int(pack_a),
             "PACK_B": int(pack_b),
             "D_VECTOR": 4 if in_quads(problem) else 1,
-            "REGISTERS": budgets.SGEMM.multiplies,
-            "REGISTERS_LEFT": budgets.SGEMM.loads,
+            "REGISTERS": shares.multiplies,
+            "REGISTERS_LEFT": shares.loads,
             **batched(problem),
             **epilogue(problem),
             **problem.modes.defines(),
@@ -98,12 +103,13 @@ class Sgemm(Fed):
         return maps(problem, config, at)
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
-        """Beside the stages: a patch of D for each warp if its rows start anywhere, and space in which slices
-        exchange sums.
+        """Beside the stages: a patch of D for each warp if its rows start anywhere, space in which slices
+        exchange sums, and a queue of the tiles of groups.
         """
         patches = 0 if in_quads(problem) else config.consumers // 32 * PATCH_BYTES
         meeting = (config.slices - 1) * config.bm * config.bn * 4
-        return fed_bytes(problem, config) + patches + meeting
+        queue = 0 if problem.modes.ragged is None else QUEUE_BYTES
+        return fed_bytes(problem, config) + patches + meeting + queue
 
 
 def refuse_copies(problem: Problem) -> str | None:
@@ -116,6 +122,17 @@ def refuse_copies(problem: Problem) -> str | None:
     if room > MOST_PACKED:
         return f"it keeps a workspace of at most {MOST_PACKED} bytes for packed operands; these take {room}"
     return None
+
+
+def refuse_groups(problem: Problem) -> str | None:
+    """Boxes of TMA end with a group only between lines of the map. Of B these are always rows."""
+    ragged = problem.modes.ragged
+    if ragged is None:
+        return None
+    if ragged.most and packed(problem)[0]:
+        return "A is packed up to the last group; with counts, rows that belong to none lie before that"
+    across = refuse_cut_lines(problem, ragged, (not along_k(problem.a, True), True))
+    return refuse_many_lines(ragged) or across
 
 
 def tile(bm: int, bn: int, stages: int) -> Config:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from lapidist.config import Config
 from lapidist.dtypes import size_of
+from lapidist.kernels.clipped_maps import cut_by_groups
 from lapidist.kernels.tma_alignment import (
     TMA_ALIGNMENT,
     Lines,
@@ -21,6 +23,7 @@ from lapidist.launch import TensorMap
 from lapidist.problems.cached_fact import fact
 from lapidist.problems.matrix import Matrix
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import DEPTH, ROWS
 
 SWIZZLE = 128  # bytes, for tiles whose rows run along k
 
@@ -32,7 +35,18 @@ def transposed_b(problem: Problem) -> bool:
 
 @fact
 def lines_as_they_lie(problem: Problem) -> tuple[Lines, Lines]:
-    return line(problem.a, along_k(problem.a, True)), line(problem.b, not transposed_b(problem))
+    a, b = of_all_groups(problem)
+    return line(a, along_k(problem.a, True)), line(b, not transposed_b(problem))
+
+
+def of_all_groups(problem: Problem) -> tuple[Matrix, Matrix]:
+    """A and B, or the matrices that groups share, with all of their rows, or all of their k."""
+    a, b, ragged = problem.a, problem.b, problem.modes.ragged
+    if ragged is not None and ragged.extent == ROWS:
+        a = replace(a, rows=ragged.total)
+    if ragged is not None and ragged.extent == DEPTH and problem.k:
+        a, b = replace(a, cols=ragged.total), replace(b, rows=ragged.total)
+    return a, b
 
 
 @fact
@@ -93,7 +107,7 @@ def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, T
     a, b = at["workspace"] if pack_a else at["A"], at["workspace"] + a_bytes if pack_b else at["B"]
     a_map = operand_map(problem, problem.a, a, a_lines, a_box, SWIZZLE if rows else 0, pack_a)
     b_map = operand_map(problem, problem.b, b, b_lines, (config.bn, config.bk), 0, pack_b)
-    return {"a_map": a_map, "b_map": b_map}
+    return cut_by_groups({"a_map": a_map, "b_map": b_map}, problem.modes.ragged)
 
 
 def operand_map(

@@ -112,11 +112,15 @@ class Fed(Family, ScalarModel):
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, option: ScheduleOption
     ) -> Schedule | None:
+        if problem.modes.ragged is not None:  # blocks find their tiles themselves
+            return None
         return schedule_of(option, kernel.tile_grid(problem, config), device.sms)
 
     def schedules(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
     ) -> list[Schedule | None]:
+        if problem.modes.ragged is not None:
+            return [None]
         grid, packs = kernel.tile_grid(problem, config), kernel.packs(problem)
         return list(schedules(grid, config, device, sharing, packs, kernel.reductions))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import FP8, TF32
+from lapidist.kernels.clipped_maps import refuse_cut_lines, refuse_many_lines
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.macros import batched, epilogue, tensor_types
 from lapidist.kernels.parameters import OPERANDS, SCALES, SCHEDULE, SIZES, Parameters
@@ -17,7 +18,6 @@ from lapidist.kernels.rules import hopper as rules
 from lapidist.kernels.rules.hopper import INTEGERS
 from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
 from lapidist.kernels.tma_alignment import line
-from lapidist.kernels.wgmma.clipped_maps import MOST_LINES
 from lapidist.kernels.wgmma.config_list import family_configs
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.group_parts import part_macros, parts_of_tiles
@@ -48,7 +48,7 @@ from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import MOST_OWNERS, TensorMap
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import BOTH, Problem
-from lapidist.problems.ragged import COLS, DEPTH, ROWS
+from lapidist.problems.ragged import DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
 HALVES = {"lower": 1, "upper": 2, BOTH: 1}  # of D, as TRIANGLE counts them
@@ -185,20 +185,19 @@ def refuse_groups(problem: Problem) -> str | None:
     modes = problem.modes
     if modes.ragged is None:
         return None
-    if modes.ragged.total > MOST_LINES:
-        return f"places of lines are counted in 32 bits, up to {MOST_LINES}; there are {modes.ragged.total}"
-    a, b = mn_major(problem)
+    many = refuse_many_lines(modes.ragged)
+    if many is not None:
+        return many
     if any(packed(problem)) or by_registers(problem):
         return "A and B are packed, or pass registers, before it knows groups; their lines start anywhere"
-    of_k = modes.ragged.extent == DEPTH
     if modes.gather_a and problem.math == TF32:
         return "it gathers rows as they lie; TMA rounds float32 on its way"
     if modes.scatter_rows and not scatters(problem):
         return "it scatters rows of D that are made of 16 bytes, without C and without further results"
-    for name, clipped, across in (("A", not modes.cuts(COLS), a), ("B", not modes.cuts(ROWS), b)):
-        if clipped and across != of_k:
-            return f"TMA cuts {name} between its lines; {modes.ragged} cut them, as they lie"
-    if not of_k and copies_out(problem) and transposed_d(problem) == modes.cuts(ROWS):
+    across = refuse_cut_lines(problem, modes.ragged, mn_major(problem))
+    if across is not None:
+        return across
+    if not modes.cuts(DEPTH) and copies_out(problem) and transposed_d(problem) == modes.cuts(ROWS):
         return f"TMA cuts D between its lines; {modes.ragged} cut them, as they lie"
     return None
 

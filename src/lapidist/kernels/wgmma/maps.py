@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
+from lapidist.kernels.clipped_maps import cut_by_groups
 from lapidist.kernels.tma_alignment import (
     L2_LINE,
     TMA_ALIGNMENT,
@@ -16,7 +17,6 @@ from lapidist.kernels.tma_alignment import (
     line,
     nothing_at,
 )
-from lapidist.kernels.wgmma.clipped_maps import clipped
 from lapidist.kernels.wgmma.operands import (
     copies_out,
     lines_of,
@@ -30,7 +30,6 @@ from lapidist.kernels.wgmma.tiles import ROW_BYTES, boxes, patch_of, read_once
 from lapidist.launch import TensorMap
 from lapidist.problems.matrix import Matrix
 from lapidist.problems.problem import Problem
-from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
 
 ROUNDED = {TF32: "tfloat32"}  # TMA rounds float32 to tf32
 SKEWED_ROWS = 128  # shifted rows need an A with so many: as many as the largest tile has
@@ -83,7 +82,7 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: 
         else nothing_at(at["D"], a_map)  # the kernel does not use it
     )
     maps = {"a_map": a_map, "b_map": b_map, "d_map": d_map, **maps_of_owners(problem, d_map)}
-    return maps if problem.modes.ragged is None else clipped_maps(maps, problem.modes.ragged)
+    return cut_by_groups(maps, problem.modes.ragged)
 
 
 def maps_of_owners(problem: Problem, d_map: TensorMap) -> dict[str, TensorMap]:
@@ -97,15 +96,6 @@ def maps_of_owners(problem: Problem, d_map: TensorMap) -> dict[str, TensorMap]:
         )
         for place, address in enumerate(problem.owners.addresses)
     }
-
-
-# which maps have lines that groups cut, by the extent that is cut
-CUT = {ROWS: ("a_map", "d_map"), COLS: ("b_map", "d_map"), DEPTH: ("a_map", "b_map")}
-
-
-def clipped_maps(maps: dict[str, TensorMap], ragged: Ragged) -> dict[str, TensorMap]:
-    cut = CUT[ragged.extent]
-    return {name: clipped(plain, ragged.total) if name in cut else plain for name, plain in maps.items()}
 
 
 def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorMap, TensorMap]:

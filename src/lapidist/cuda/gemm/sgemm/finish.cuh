@@ -9,10 +9,12 @@
 // The epilogue of one tile.
 struct Finisher {
   const Product& p;
+  const Units& work;
   const WorkUnit& unit;
   const Position& position;
   unsigned owned;  // bit i: the thread stores row i of its sums
 
+  __device__ __forceinline__ int first_row() const { return unit.row * BM + work.first_row(); }
   __device__ __forceinline__ int own_line(int i) const {
     return SLICES > 1 ? position.slice * OWN_ROWS + i : i;
   }
@@ -27,25 +29,26 @@ struct Finisher {
     }
     const i64 inner = BATCHED && !ARRAYS ? unit.batch % p.batch : 0,
               outer = BATCHED && !ARRAYS ? unit.batch / p.batch : 0;
+    const int M = work.rows(p);
     scale_sums(sums, p.alpha);
     const auto row = [&](int i) {
-      return owned >> i & 1 ? unit.row * BM + position.line(own_line(i), position.row) : p.M;
+      return owned >> i & 1 ? first_row() + position.line(own_line(i), position.row) : M;
     };
     const auto col = [&](int j) {
       return unit.column * BN + position.thread_col + (j / 4 * 32) + (j % 4 ^ 1);
     };
-    add_addend(sums, p.beta, C + inner * p.c_inner + outer * p.c_outer, p.c_row, p.c_col, p.M, p.N, p.modes,
+    add_addend(sums, p.beta, C + inner * p.c_inner + outer * p.c_outer, p.c_row, p.c_col, M, p.N, p.modes,
                row, col);
-    IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, inner, outer, p.M, p.N, p.modes), row, col);)
+    IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, inner, outer, M, p.N, p.modes), row, col);)
     if constexpr (EPILOGUE_STORES) return;  // the function has stored everything
-    const Output output{p.modes, D + inner * p.d_inner + outer * p.d_outer, p.d_row, p.M, p.N};
+    const Output output{p.modes, D + inner * p.d_inner + outer * p.d_outer, p.d_row, M, p.N};
     if constexpr (D_VECTOR == 4) store_quads(output, sums);
     else store_by_patches(output, pipeline.patch, sums);
   }
 
   // One store for each quad.
   __device__ __forceinline__ void store_quads(const Output& output, const Acc (&sums)[OWN_ROWS][TN]) const {
-    const Lane out(output, unit.row * BM + position.line(own_line(0), position.row),
+    const Lane out(output, first_row() + position.line(own_line(0), position.row),
                    unit.column * BN + position.thread_col);
 #pragma unroll
     for (int i = 0; i < OWN_ROWS; ++i)
@@ -56,7 +59,7 @@ struct Finisher {
   // For rows of D that start anywhere: four of the warp's rows at a time, with lanes along the row.
   __device__ __forceinline__ void store_by_patches(const Output& output, Patch* patches,
                                                    const Acc (&sums)[OWN_ROWS][TN]) const {
-    const Lane out(output, unit.row * BM + position.line(own_line(0), 0),
+    const Lane out(output, first_row() + position.line(own_line(0), 0),
                    unit.column * BN + position.of_tile % (BN / WN) * WN + position.lane);
     Patch& patch = patches[position.warp];
 #pragma unroll 1
@@ -77,16 +80,29 @@ struct Finisher {
 
 // Add the peers' sums of a unit; one of the peers stores the tile.
 template <typename Pipeline>
-__device__ __forceinline__ void finish_unit(const Product& p, Pipeline& pipeline, const Work& work,
+__device__ __forceinline__ void finish_unit(const Product& p, Pipeline& pipeline, const Units& work,
                                             const Workspace& workspace, const Position& position,
                                             Acc (&sums)[OWN_ROWS][TN]) {
   if (!work.combine<CONSUMERS>(workspace, &pipeline, sums)) return;
-  Finisher{p, work.unit, position, work.owned_rows<OWN_ROWS>()}.finish(pipeline, sums);
+  Finisher{p, work, work.unit, position, work.owned_rows<OWN_ROWS>()}.finish(pipeline, sums);
 }
 
-// The same, after the slices' sums were added.
+// Never stores. A group's sums leave as quads of D alone, in which neighbours are swapped. The assembler then swaps
+// their registers too, into the banks of b: it had 112 cycles of waits in a chunk of 512 products, and has none with
+// a use of quads as they lie, such as sums that peers share have.
+__device__ __forceinline__ void keep_in_banks(const Product& p, void* shared, const Acc (&acc)[TM][TN]) {
+  if (p.batch > 0) return;  // always; but the compiler does not know
+#pragma unroll
+  for (int i = 0; i < TM; ++i)
+#pragma unroll
+    for (int j = 0; j < TN; j += VEC)
+      static_cast<Four<Acc>*>(shared)[i * TN / VEC + j / VEC] = {acc[i][j], acc[i][j + 1], acc[i][j + 2],
+                                                                 acc[i][j + 3]};
+}
+
+// A unit's sums, after those of slices were added.
 template <typename Pipeline>
-__device__ __forceinline__ void finish(const Product& p, Pipeline& pipeline, const Work& work,
+__device__ __forceinline__ void finish(const Product& p, Pipeline& pipeline, const Units& work,
                                        const Workspace& workspace, const Position& position,
                                        Acc (&acc)[TM][TN]) {
   if constexpr (SLICES > 1) {
@@ -94,6 +110,7 @@ __device__ __forceinline__ void finish(const Product& p, Pipeline& pipeline, con
     bring_together(pipeline.meeting, position.slice, acc, sums);  // those of a reduction block are zero
     finish_unit(p, pipeline, work, workspace, position, sums);
   } else {
+    if (RAGGED) keep_in_banks(p, &pipeline, acc);
     finish_unit(p, pipeline, work, workspace, position, acc);
   }
 }

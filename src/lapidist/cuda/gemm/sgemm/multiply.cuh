@@ -5,7 +5,7 @@
 
 #include "bank_order.cuh"
 #include "config.cuh"
-#include "gemm/sgemm/product.cuh"
+#include "gemm/sgemm/units.cuh"
 
 __device__ __forceinline__ Four<T> read_four(unsigned address) {
   return *static_cast<const Four<T>*>(__cvta_shared_to_generic(address));

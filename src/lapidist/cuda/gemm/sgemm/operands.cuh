@@ -12,6 +12,7 @@
 #include "config.cuh"
 #include "modes.cuh"
 #include "packing/shares.cuh"
+#include "share/clipped_lines.cuh"
 
 // Pack gathered rows of A, or columns of B, `step` apart. It copies element by element: lanes follow the
 // contiguous direction of the packed lines, in which the sources may lie anywhere.
@@ -51,27 +52,27 @@ struct Source {
   const Pointers* list;  // of an array batch
 
   template <bool MnMajor, bool Transpose, bool Gathered>
-  __device__ __forceinline__ i64 copy(T* to, const T* matrix, int k, int& item) const {
+  __device__ __forceinline__ i64 copy(T* to, const T* matrix, int extent, int k, int& item) const {
     if constexpr (Gathered) return pick<MnMajor>(to, matrix, step, k_step, index, extent, k, item);
     else
       return pack<MnMajor, Transpose>(to, matrix, MnMajor != Transpose ? k_step : step, extent, k,
                                       Batch{1, 1, 0, 0}, item);
   }
 
-  // Returns the address for the next operand.
+  // `extent`: of the rows or columns, those that are copied. Returns the address for the next operand.
   template <bool MnMajor, bool Transpose, bool Gathered>
-  __device__ __forceinline__ T* copy_all(T* to, int k, int& item) const {
+  __device__ __forceinline__ T* copy_all(T* to, int extent, int k, int& item) const {
     if constexpr (ARRAYS) {
 #pragma unroll 1
       for (int i = 0; i < batch.inner; ++i)
-        to += copy<MnMajor, Transpose, Gathered>(to, static_cast<const T*>(list->at[i]), k, item);
+        to += copy<MnMajor, Transpose, Gathered>(to, static_cast<const T*>(list->at[i]), extent, k, item);
     } else {
 #pragma unroll 1
       for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
 #pragma unroll 1
         for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
           to += copy<MnMajor, Transpose, Gathered>(
-              to, from + inner * batch.inner_step + outer * batch.outer_step, k, item);
+              to, from + inner * batch.inner_step + outer * batch.outer_step, extent, k, item);
     }
     return to;
   }
@@ -88,21 +89,35 @@ __device__ __forceinline__ Lines<T> lines_of(T* to, const Source& source, int k)
                            source.batch);
 }
 
+// The first lines of an operand that groups cut: those behind the last group are not read.
+template <bool Cut>
+__device__ __forceinline__ Lines<T> up_to(const Lines<T>& lines, int end) {
+  if constexpr (Cut) return lines.part(false, 0, end);
+  else return lines;
+}
+
 // Returns the workspace behind the packed copies.
 __device__ __forceinline__ Workspace pack_operands(const Source& a, const Source& b, int k,
-                                                   Workspace workspace) {
+                                                   Workspace workspace, const Ragged& ragged) {
   if (!PACKS) return workspace;
   T* room = static_cast<T*>(workspace.slots);
+  const int most = RAGGED == RAGGED_K ? k : ragged.total,
+            end = RAGGED ? end_of_group(ragged, ragged.groups - 1, most) : 0;
   if constexpr (AS_THEY_LIE) {
     const Lines<T> of_a = lines_of<!A_ALONG_K>(room, a, k);
     if (PACK_A) room += of_a.elements();
     const Lines<T> of_b = lines_of<true>(room, b, k);
     if (PACK_B) room += of_b.elements();
-    Shares<T, PACK_A && PACK_B>(PACK_A ? of_a : of_b, of_b).pack();
+    const Lines<T> first_of_b = up_to<B_CLIPPED>(of_b, end);
+    Shares<T, PACK_A && PACK_B>(PACK_A ? up_to<A_CLIPPED>(of_a, end) : first_of_b, first_of_b).pack();
   } else {
+    const int extent = RAGGED == RAGGED_ROWS ? end : a.extent, depth = RAGGED == RAGGED_K ? end : k;
     int item = first_item();
-    if (PACK_A) room = a.copy_all<!A_ALONG_K, false, GATHER_A>(room, k, item);
-    if (PACK_B) room = b.copy_all<true, B_ALONG_K, GATHER_B>(room, k, item);
+    if (PACK_A) {
+      T* const behind = a.copy_all<!A_ALONG_K, false, GATHER_A>(room, extent, depth, item);
+      room = RAGGED ? room + lines_of<!A_ALONG_K>(room, a, k).elements() : behind;
+    }
+    if (PACK_B) room = b.copy_all<true, B_ALONG_K, GATHER_B>(room, b.extent, depth, item);
   }
   arrive_packed(workspace.flags);
   return Workspace{workspace.flags + PACKING_FLAGS, room};
@@ -117,8 +132,13 @@ __device__ __forceinline__ Place place_in(const Batch& batch, int number) {
   return Place{inner, batch.outer_step ? number / batch.inner : 0};
 }
 
+// `Clipped`: lines from `end` on are zeros.
+template <bool Clipped>
 __device__ __forceinline__ void load_tile(T* tile, const TensorMap* map, int along, int line,
-                                          const Place& place, Barrier* full) {
-  if (BATCHED) tma_load(tile, map, along, line, place.inner, place.outer, full);
+                                          const Place& place, int end, Barrier* full) {
+  if constexpr (Clipped) {
+    const ClippedLine at(line, end);
+    tma_load(tile, map, along, at.line, at.shift, CLIPPED_SHIFT, full);
+  } else if (BATCHED) tma_load(tile, map, along, line, place.inner, place.outer, full);
   else tma_load(tile, map, along, line, full);
 }

@@ -6,6 +6,8 @@
 #include "gemm/sgemm/operands.cuh"
 #include "gemm/slices.cuh"
 #include "gemm/sgemm/store.cuh"
+#include "share/grouped_work.cuh"
+#include "share/unit_queue.cuh"
 
 constexpr int VEC = 4;   // elements of a load, and k of a chunk
 constexpr int ROWS = 8;  // of a thread's TM rows of A, those in registers at once
@@ -34,11 +36,17 @@ struct Pipeline {
 #if SLICES > 1
   Meeting meeting;
 #endif
+#if RAGGED
+  QueueOf<TileOfGroup> queue;
+#endif
 };
 
 // One thread calls this before any barrier is used.
 __device__ __forceinline__ void init_barriers(Pipeline& pipeline) {
   for (int i = 0; i < STAGES; ++i)
     barrier_init(&pipeline.full[i], 1), barrier_init(&pipeline.empty[i], CONSUMERS / 32);
+#if RAGGED
+  pipeline.queue.init(CONSUMERS / 32);
+#endif
   barrier_init_fence();
 }

@@ -4,6 +4,7 @@
 
 #include "config.cuh"
 #include "gemm/sgemm/pipeline.cuh"
+#include "share/groups.cuh"
 
 // The launch's parameters. Tensor maps stay in parameter memory, where TMA needs them.
 struct Product {
@@ -17,7 +18,8 @@ struct Product {
   i64 c_row, c_col, c_inner, c_outer, d_row, d_inner, d_outer;
   const Modes& modes;
   const Schedule& schedule;
-  const Lists* lists;               // of C and D, of an array batch
+  const Lists* lists;  // of C and D, of an array batch
+  const Ragged& ragged;
   const fused::Operands* operands;  // of the caller's function
 };
 

@@ -7,6 +7,7 @@
 
 #include "config.cuh"
 #include "gemm/wgmma/addend_of_tile.cuh"
+#include "share/clipped_lines.cuh"
 #include "share/groups.cuh"
 #include "share/sharing.cuh"
 #include "share/unit_queue.cuh"
@@ -93,27 +94,13 @@ __device__ __forceinline__ bool join_parts(const Workspace& workspace, const Par
   return true;
 }
 
-// Lines of a clipped map. Its box starts so near the end of these that it ends with the group. A second
-// dimension of the same step moves them to the group's place. A third one takes CLIPPED_SHIFT lines back: its
-// step times its place is 2^64 less so many lines, which wraps (kernels/wgmma/clipped_maps.py).
-constexpr int CLIPPED_LINES = 256, CLIPPED_SHIFT = 1 << 25;
-constexpr bool A_CLIPPED = RAGGED == RAGGED_ROWS || RAGGED == RAGGED_K,
-               B_CLIPPED = RAGGED == RAGGED_COLS || RAGGED == RAGGED_K,
-               D_CLIPPED = RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS;
+constexpr bool D_CLIPPED = RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS;
 static_assert(!A_CLIPPED || A_M_MAJOR == (RAGGED == RAGGED_K), "the lines of A's map are what is ragged");
 static_assert(!B_CLIPPED || B_N_MAJOR == (RAGGED == RAGGED_K), "the lines of B's map are");
 static_assert(!D_CLIPPED || !D_COPY_ENGINE || D_M_MAJOR == (RAGGED == RAGGED_COLS),
               "the lines of D's map are");
 // More rows than any tile has: no tile of a ragged operand holds all of them.
 constexpr int MANY_LINES = 1 << 30;
-
-struct ClippedLine {
-  int line, shift;
-  __device__ __forceinline__ ClippedLine(int at, int end) {
-    const int left = max_of(0, min_of(end - at, CLIPPED_LINES));
-    line = CLIPPED_LINES - left, shift = at + left - CLIPPED_LINES + CLIPPED_SHIFT;
-  }
-};
 
 // Store a box of D, whose lines end at `end` where groups do.
 __device__ __forceinline__ void store_box(const TensorMap* map, int x, int line, int inner, int outer,
