@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -57,6 +60,20 @@ NEXT_LANE = """
     bar.sync 0; st.shared.f32 [%r3], %f1; {wait}
     L: ld.shared.f32 %f2, [%r4]; add.f32 %f1, %f1, %f2; add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 3;
     @%p1 bra L; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
+# Each thread stores two words, and reads those of a lane that it has met.
+STORES = """
+    .shared .align 8 .b8 s[2048]; mov.u32 %r1, s; shl.b32 %r2, %t, 3; {place} add.s32 %r3, %r1, %r2;
+    xor.b32 %r4, %r3, 8; mov.u32 %r5, 0; mov.f32 %f1, 0f3f800000;
+    L: {meet} st.shared.v2.f32 [%r3], {{%f1, %f1}}; {again} {meet}
+    ld.shared.v2.f32 {{%f2, %f3}}, [%r4]; add.f32 %f1, %f2, %f3; add.s32 %r5, %r5, 1;
+    setp.lt.s32 %p1, %r5, 4; @%p1 bra L; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
+STORED = {"place": "", "meet": "bar.sync 0;", "again": ""}
+TWO_STORES = {
+    "two threads to one word": {"place": "and.b32 %r2, %r2, 511;"},
+    "two stores of two lanes": {"again": "st.shared.f32 [%r4], %f1;"},
+    "nobody waits": {"meet": ""},
+    "beyond the end": {"place": "add.s32 %r2, %r2, 2040;"},
+}
 # One warp keeps %r7 as one value, the other by lane.
 TWO_FORMS = """
     mov.u32 %r7, 5; setp.lt.u32 %p1, %t, 32; @%p1 bra J; and.b32 %r7, %t, 31; J: bar.sync 0;
@@ -113,15 +130,15 @@ def both(
     launch: Launch, seed: int, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[object], list[object], int]:
     """The outcomes with and without warps that compute together, and how often one took its part."""
-    taken, turn = [0], JointRuns.turn
+    taken, take = [0], JointRuns.take
 
-    def counted(*where: object) -> object:
-        answer = turn(*where)  # type: ignore[arg-type]
-        taken[0] += answer is not None
+    def counted(*where: object) -> bool:
+        answer = take(*where)  # type: ignore[arg-type]
+        taken[0] += answer
         return answer
 
     with monkeypatch.context() as patch:
-        patch.setattr(JointRuns, "turn", counted)
+        patch.setattr(JointRuns, "take", counted)
         together = outcome(launch, seed, schedulers)
         patch.setattr(JointRuns, "turn", lambda *where: None)
         return together, outcome(launch, seed, schedulers), taken[0]
@@ -186,7 +203,7 @@ def test_registers_that_warps_keep_in_two_forms(
     assert isinstance(alone[0], int)
 
 
-@pytest.mark.parametrize("name", ["uncoalesced", "shared_tile", "thread_tile"])
+@pytest.mark.parametrize("name", ["uncoalesced", "shared_tile", "thread_tile", "async_pipeline"])
 def test_rungs_are_scheduled_as_before(
     name: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +211,53 @@ def test_rungs_are_scheduled_as_before(
     together, alone, taken = both(launch, 3, schedulers, monkeypatch)
     assert together == alone
     assert 3 * taken > int(str(alone[0]))  # of the steps, a good part
+
+
+@pytest.mark.parametrize("cut", [r"cp\.async\.wait_group\s+\d+;", r"bar\.sync\s+0;"])
+@pytest.mark.parametrize("name", ["async_pipeline", "simt"])
+def test_copies_that_warps_make_together_miss_no_wait(
+    name: str, cut: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = product_of(kernel_named(name), "float32", (32, 40, 72)).launch(0.0)
+    text = re.sub(cut, "", launch.binary.ptx)
+    assert text != launch.binary.ptx
+    launch = replace(launch, binary=replace(launch.binary, ptx=text))
+    together, alone, taken = both(launch, 3, schedulers, monkeypatch)
+    assert together == alone
+    assert isinstance(alone[0], str)
+    assert taken
+
+
+def test_a_load_sees_what_its_block_stored(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = STORES.format(**STORED | {"again": "ld.shared.f32 %f4, [%r3]; mul.f32 %f1, %f4, %f4;"})
+    launch = launch_of(body.replace("%f1, %f2, %f3;", "%f1, %f1, %f3;"), 128)
+    together, alone, _ = both(launch, 1, schedulers, monkeypatch)
+    assert together == alone
+    assert isinstance(alone[0], int)
+
+
+def test_a_store_meets_a_copy_that_is_still_to_land(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = "cp.async.ca.shared.global [%r3], [%in], 8; bar.sync 0; bar.sync 0;"
+    body = STORES.format(**STORED).replace("L: bar.sync 0;", f"L: {copy}")
+    together, alone, taken = both(launch_of(body, 128), 1, schedulers, monkeypatch)
+    assert together == alone
+    assert "still to land" in str(alone[0])
+    assert taken
+
+
+@pytest.mark.parametrize("fault", [None, *TWO_STORES])
+def test_stores_that_warps_make_together(
+    fault: str | None, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = launch_of(STORES.format(**STORED | TWO_STORES.get(fault or "", {})), 128)
+    outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(4)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert all(isinstance(alone[0], str) == (fault is not None) for _, alone, _ in outcomes)
+    assert sum(taken for _, _, taken in outcomes)
 
 
 def test_warps_run_alone_where_somebody_counts_each_access(

@@ -75,7 +75,10 @@ class Barriers:
         if request.action.startswith("cluster"):
             return self.arrive_cluster(cohort, lanes, request, after)
         released: list[Waiting] = []
-        numbers = np.broadcast_to(request.number, (lanes.n,))
+        numbers, slot = request.number, lanes.slot[0]
+        if len(numbers) == 1 and numbers[0] <= 15 and slot == lanes.slot[-1] and request.value is None:
+            return self.arrive_one(cohort, lanes, request, (int(slot), "bar", int(numbers[0])), after)
+        numbers = np.broadcast_to(numbers, (lanes.n,))
         if (numbers > 15).any():
             rule = f"a block has barriers 0 to 15, got {int(numbers.max())}"
             raise self.m.fault(BarrierMisuse, rule, request.site, lanes, int(np.argmax(numbers > 15)))

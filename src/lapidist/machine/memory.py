@@ -235,6 +235,9 @@ class Address:
         size = values[0].dtype.itemsize
         region = self.find(offset, size * len(values), site)
         self.check_aligned(offset, size * len(values), site)
+        if self.m.recorder is not None:
+            self.m.recorder.store(self, offset, values, site)
+            return
         self.m.observer.accessed(self, offset, size * len(values), site, "store")
         self.m.polls = 0
         self.m.observer.stored(self, offset, values, site)

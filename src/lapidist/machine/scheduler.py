@@ -355,7 +355,7 @@ class Scheduler:
         for cohort, lanes, after in released:
             together.setdefault((id(cohort), after), []).append(lanes)
         for (_, after), parts in together.items():
-            self.enqueue(parts[0].cohort, after, united(parts))
+            self.enqueue(parts[0].cohort, after, parts[0] if len(parts) == 1 else united(parts))
 
     # -- deadlocks --
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,11 @@ Array = np.ndarray
 ALWAYS = np.array([True])
 GRID_BARRIER = "the grid's barrier"  # no variable of a module has such a name
 F = TypeVar("F", bound=MachineFault)
+
+
+class Recorder(Protocol):
+    def store(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
+        """What lanes would store."""
 
 
 class Machine:
@@ -91,6 +96,7 @@ class Machine:
         self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()
+        self.recorder: Recorder | None = None  # holds back what is stored, where something does
         self.definedness: object | None = None  # follows undefined values, where something does
         self.judge: Callable[[MachineFault], bool] | None = None
         self.holds_back = False  # faults are caught, and counted only where a value is used

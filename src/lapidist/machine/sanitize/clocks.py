@@ -11,8 +11,6 @@ each, and the entry the least of that."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 Array = np.ndarray
@@ -21,30 +19,31 @@ CLUSTER = 1
 SHARED, GLOBAL = 0, 1  # kinds of memory: a proxy fence that names one orders nothing in the other
 
 
-@dataclass(slots=True)
 class Message:
     """What a warp leaves at a barrier or in memory for those who come after it."""
 
-    vector: Array
-    fenced: Array
-    proxied: Array
-    lanes: dict[int, Array] = field(default_factory=dict)
+    __slots__ = ("fenced", "lanes", "moments", "proxied", "vector")
+
+    def __init__(self, moments: Array, lanes: dict[int, Array]) -> None:
+        self.moments, self.lanes = moments, lanes  # joined as one array
+        self.vector, self.fenced, self.proxied = moments[0], moments[1 : 1 + LEVELS], moments[1 + LEVELS :]
 
     def join(self, other: Message) -> None:
         """Take in what another message knows, in place."""
         vector, lanes = self.vector, self.lanes
+        if not (lanes or other.lanes):
+            np.maximum(self.moments, other.moments, out=self.moments)
+            return
         single = {
             warp: np.maximum(lanes.get(warp, vector[warp]), other.lanes.get(warp, other.vector[warp]))
             for warp in lanes.keys() | other.lanes.keys()
         }
-        np.maximum(vector, other.vector, out=vector)
+        np.maximum(self.moments, other.moments, out=self.moments)
         lanes.clear()
         for warp, moments in single.items():
             vector[warp] = moments.min()
             if vector[warp] < moments.max():
                 lanes[warp] = moments
-        np.maximum(self.fenced, other.fenced, out=self.fenced)
-        np.maximum(self.proxied, other.proxied, out=self.proxied)
 
 
 class Packed:
@@ -57,16 +56,15 @@ class Packed:
     def message(self, agents: int) -> Message:
         moments = np.zeros((1 + LEVELS + 2, agents), np.int32)
         moments[:, self.columns] = self.moments
-        return Message(moments[0], moments[1 : 1 + LEVELS], moments[1 + LEVELS :], dict(self.lanes))
+        return Message(moments, dict(self.lanes))
 
     def join(self, other: Message) -> None:
         joined = other
         if len(self.columns):
             joined = self.message(len(other.vector))
             joined.join(other)
-        moments = np.concatenate([joined.vector[None], joined.fenced, joined.proxied])
-        self.columns = np.flatnonzero(moments.any(axis=0))
-        self.moments, self.lanes = moments[:, self.columns], dict(joined.lanes)
+        self.columns = np.flatnonzero(joined.moments.any(axis=0))
+        self.moments, self.lanes = joined.moments[:, self.columns], dict(joined.lanes)
 
 
 class Clocks:
@@ -101,12 +99,17 @@ class Clocks:
         self.row(warp).vector[warp] += 1
 
     def empty(self) -> Message:
-        moments = np.zeros((1 + LEVELS + 2, self.agents), np.int32)
-        return Message(moments[0], moments[1 : 1 + LEVELS], moments[1 + LEVELS :])
+        return Message(np.zeros((1 + LEVELS + 2, self.agents), np.int32), {})
 
     def message(self, warp: int) -> Message:
         row = self.row(warp)
-        return Message(row.vector.copy(), row.fenced.copy(), row.proxied.copy(), dict(row.lanes))
+        return Message(row.moments.copy(), dict(row.lanes))
+
+    def fenced_at(self, warp: int, level: int) -> Message:
+        """What a warp knew at its last fence of a scope, as the message of all its lanes."""
+        message = Message(self.row(warp).moments.copy(), {})
+        message.vector[:] = message.fenced[level]
+        return message
 
     def touch(self, warp: int, lanes: Array) -> None:
         if len(lanes) == 32:

@@ -9,37 +9,29 @@ and no check finds anything. Else the warp runs the block by itself, as if nothi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from lapidist.errors import LapidistError
 from lapidist.machine.instructions.warp import BarrierRequest
 from lapidist.machine.lanes import Cohort, Lanes, special
-from lapidist.machine.memory import Address
 from lapidist.machine.observer import Observer
 from lapidist.machine.ptx.basic_blocks import Block
+from lapidist.machine.sanitize.held_reads import LANES, NOWHERE, WARP, Reads, reads_of
+from lapidist.machine.sanitize.held_writes import HeldWrites, Writes
+from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.ordered import PLAIN
 from lapidist.machine.sanitize.quiet_blocks import QuietBlocks
 from lapidist.machine.sanitize.sanitizer import Sanitizer
-from lapidist.machine.sanitize.shadow import WRITTEN, Shadow, shadow_of
+from lapidist.machine.sanitize.shadow import LANDING, WRITTEN
+from lapidist.machine.sanitize.suspects import ALL_LANES, Reading
 
 Array = np.ndarray
-WARP = 32
-LANES = np.arange(WARP)
 MOST_ELEMENTS = 1 << 21  # of what waits for its turn: how far a run may be ahead
-NOWHERE = -1
-
-
-@dataclass(slots=True)
-class Reads:
-    """What a block loads from one range: its grains, a row a warp, and of each the lane and the load."""
-
-    shadow: Shadow
-    at: Array
-    lanes: Array
-    sites: Array
+YES_OR_NO = (np.array([False]), np.array([True]))
 
 
 @dataclass(slots=True)
@@ -59,7 +51,12 @@ class JointRun:
     one_jump: bool
     after: list[int]
     changes: list[int]
+    marks: int
     reads: list[Reads] = field(default_factory=list)
+    writes: Writes | None = None
+    meets: bool = False  # nobody is to be ahead of its end: it ends at a barrier, or writes
+    goes: list[int] | None = None  # of each warp whether all its lanes jump; below 0 where they part
+    all_written: bool = False  # what it loads from shared memory was written when it was computed
 
     def part(self, values: Array, row: int, one: bool) -> Array:
         """A warp's part of a register."""
@@ -70,6 +67,8 @@ class JointRun:
     def answer(self, row: int) -> Array | BarrierRequest | None:
         """What the block answers to a warp: which lanes jump, or what they ask at a barrier."""
         jumps = self.jumps
+        if self.goes is not None and self.goes[row] >= 0:
+            return YES_OR_NO[self.goes[row]]
         return self.part(jumps, row, self.one_jump) if isinstance(jumps, np.ndarray) else jumps
 
     @property
@@ -90,24 +89,16 @@ class Turns:
         return self.ahead[-1] if self.ahead else self.done
 
 
-class Loads(Observer):
-    """Writes down the loads of a joint run."""
-
-    def __init__(self) -> None:
-        self.list: list[tuple[Address, int, int, int]] = []
-
-    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
-        self.list.append((address, offset, size, site))
-
-
 class JointRuns:
-    def __init__(self, sanitizer: Sanitizer, cohorts: list[Cohort]) -> None:
-        self.m, self.sanitizer, self.cohorts = sanitizer.m, sanitizer, cohorts
+    def __init__(self, sanitizer: Sanitizer, cohorts: list[Cohort], lazy: LazyCopies) -> None:
+        self.m, self.sanitizer, self.cohorts, self.lazy = sanitizer.m, sanitizer, cohorts, lazy
         self.turns: dict[int, Turns] = {}  # by warp
         self.running: Cohort | None = None
+        self.slots_behind = cache(self.find_slots_behind)
+        self.taken: tuple[JointRun, int] | None = None  # what a warp took last, or was to take
         in_clusters = sanitizer.geometry.cluster_size > 1
-        ahead_of_use, program = sanitizer.suspects.ahead_of_use, self.m.program
-        self.quiet = QuietBlocks(program, ahead_of_use, self.is_constant, in_clusters)
+        program = self.m.program
+        self.quiet = QuietBlocks(program, self.is_constant, in_clusters)
         # Not where somebody counts accesses one by one, nor where wgmma fills registers that warps hold.
         multiplies = any(i.opcode == "wgmma" for i in program.kernel.instructions)
         self.alone = multiplies or type(sanitizer.counter) is not Observer
@@ -130,23 +121,46 @@ class JointRuns:
             return None
         if turns is None:
             turns = self.turns[cohort.first_warp] = Turns()
-        if turns.ahead or self.compute(cohort, number, turns):
-            run, row = turns.ahead[0]
-            if self.note(cohort, run, row):
-                turns.done = turns.ahead.popleft()
-                if not turns.ahead and run.after[row] not in self.quiet:
-                    self.settle(cohort, turns)
-                return run, row
-            turns.ahead.clear()
+        if (turns.ahead or self.compute(cohort, number, turns)) and self.take(cohort, turns):
+            return turns.done or self.taken
+        turns.ahead.clear()
         self.settle(cohort, turns)
         return None
 
-    def may_join(self, cohort: Cohort, number: int) -> bool:
-        """Whether nobody else watches, and the block touches no register whose bits are undefined."""
+    def take(self, cohort: Cohort, turns: Turns) -> bool:
+        """Let a warp take what is ahead for it; whether it may."""
+        run, row = self.taken = turns.ahead[0]
+        if not self.note(cohort, run, row):
+            return False
+        turns.done = turns.ahead.popleft()
+        if not turns.ahead and run.after[row] not in self.quiet:
+            self.settle(cohort, turns)  # else it may go on with others from there
+        return True
+
+    def sprint(self, cohort: Cohort, most: int) -> list[tuple[int, int]]:
+        """Let a warp take at most so many blocks that were computed ahead, one after the other, while it
+        alone says what happens: which blocks, and where it goes on behind each."""
+        way = list[tuple[int, int]]()
+        warp, blocks, turns = cohort.first_warp, self.m.program.blocks, self.turns.get(cohort.first_warp)
+        suspects, undefined = self.sanitizer.suspects.loads, self.sanitizer.definedness.warps
+        while turns is not None and turns.ahead and len(way) < most:
+            run, row = turns.ahead[0]
+            after, block = run.after[row], blocks[run.number]
+            if after == NOWHERE or block.kind == "barrier" or block.target == run.number + 1:
+                break
+            if suspects.get(warp) or undefined.get(warp) or not self.take(cohort, turns):
+                break
+            way.append((run.number, after))
+        return way
+
+    def may_join(self, cohort: Cohort, number: int, ahead: bool = False) -> bool:
+        """Whether nobody else watches, and the block touches no register whose bits are undefined; to a warp
+        that is to come there, those matter which it will use."""
         undefined = self.sanitizer.definedness.warps.get(cohort.first_warp)
         if undefined:
             block = self.m.program.blocks[number]
-            if not (undefined.keys().isdisjoint(block.reads) and undefined.keys().isdisjoint(block.writes)):
+            names = undefined.keys() & block.live_in if ahead else undefined.keys()
+            if not (names.isdisjoint(block.reads) and names.isdisjoint(block.writes)):
                 return False
         return not self.alone and cohort.n == WARP and self.m.observer is self.sanitizer
 
@@ -162,44 +176,69 @@ class JointRuns:
 
     def compute(self, cohort: Cohort, number: int, turns: Turns) -> bool:
         """Compute a block for a warp and those that stand where it does; whether there are any."""
-        before = self.continued(turns.last[0], number) if turns.last else self.begun(cohort, number)
+        before = self.continued(turns.last[0], number) if turns.last else None
+        before = before or self.begun(cohort, number)
         if before is None:
             return False
-        block, program = self.m.program.blocks[number], self.m.program
-        loads, registers = Loads(), list(before.registers)
-        self.m.observer = loads
+        held, registers = HeldWrites(self.m, self.sanitizer.shared), list(before.registers)
+        self.m.observer = self.m.recorder = self.m.copies = held
         try:
-            jumps = program.function(number)(self.m, before.group, registers)
+            jumps = self.m.program.function(number)(self.m, before.group, registers)
         except (LapidistError, LookupError, ArithmeticError, AttributeError, TypeError, ValueError):
             self.quiet.drop(number)  # who comes to it in turn fails, and says so
             return False
         finally:
-            self.m.observer = self.sanitizer
-        live = frozenset(program.slots[name] for name in block.live_out)
-        uniform, single = self.quiet.uniform_after(number, before.uniform)
-        reads = self.reads_of(loads, len(before.cohorts), single)
-        if reads is None:
+            self.m.observer, self.m.recorder, self.m.copies = self.sanitizer, None, self.lazy
+        run = self.run_of(number, before, held, registers, jumps)
+        if run is None:
             self.quiet.drop(number)
             return False
+        for row, one in enumerate(run.cohorts):
+            self.turns[one.first_warp].ahead.append((run, row))
+        return True
+
+    def run_of(
+        self, number: int, before: JointRun, held: HeldWrites, registers: list[Array], jumps: Any
+    ) -> JointRun | None:
+        """What was computed, to be taken in turns; None if it cannot be."""
+        block, program, shared = self.m.program.blocks[number], self.m.program, self.sanitizer.shared
+        live, written = self.slots_behind(number)
+        uniform, single = self.quiet.uniform_after(number, before.uniform)
+        rows = len(before.cohorts)
+        reads = reads_of(self.sanitizer, held.loads, rows, single) if held.joint else None
+        if reads is None:
+            return None
+        loaded = [part.at for part in reads if part.shadow is shared]
+        writes = held.writes(rows, loaded)
+        if not held.joint:
+            return None
         guard = program.kernel.instructions[block.stop - 1].predicate if block.kind == "branch" else None
-        one_jump = guard is not None and program.slots[guard.name] in uniform
-        run = JointRun(
+        goes = whole_jumps(jumps, rows)
+        return JointRun(
             number,
             before.cohorts,
             before.group,
             registers,
             live,
-            live & (before.written | {program.slots[name] for name in block.writes}),
+            live & (before.written | written),
             uniform,
             jumps,
-            one_jump,
-            next_blocks(block, jumps, len(before.cohorts)),
+            guard is not None and program.slots[guard.name] in uniform,
+            next_blocks(block, goes, rows),
             [self.changes(one) for one in before.cohorts],
+            shared.marks,
             reads,
+            writes,
+            block.kind == "barrier" or held.is_seen,
+            goes,
+            all((shared.state[at] == WRITTEN).all() for at in loaded),
         )
-        for row, one in enumerate(run.cohorts):
-            self.turns[one.first_warp].ahead.append((run, row))
-        return True
+
+    def find_slots_behind(self, number: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The registers that are used behind a block, and those that it writes."""
+        block, slots = self.m.program.blocks[number], self.m.program.slots
+        live, written = (frozenset(slots[name] for name in part) for part in (block.live_out, block.writes))
+        return live, written
 
     def continued(self, run: JointRun, number: int) -> JointRun | None:
         """A run with those of its warps that go on at a block and have nothing else ahead."""
@@ -207,9 +246,10 @@ class JointRuns:
         rows = []
         for row, one in enumerate(run.cohorts):
             turns = self.turns.get(one.first_warp)
-            if turns is None or run.after[row] != number or turns.last is None or len(turns.ahead) >= most:
+            if turns is None or run.after[row] != number or turns.last is None or turns.last[0] is not run:
                 continue
-            if turns.last[0] is run and self.may_join(one, number):
+            come = self.stands_at(one, number, turns) if run.meets else len(turns.ahead) < most
+            if come and self.may_join(one, number, ahead=True):
                 rows.append(row)
         if len(rows) == len(run.cohorts):
             return run
@@ -226,9 +266,11 @@ class JointRuns:
     def begun(self, cohort: Cohort, number: int) -> JointRun | None:
         """All warps that stand at a block, with nothing ahead, and keep the same registers as one value."""
         slots = [self.m.program.slots[name] for name in self.m.program.blocks[number].live_in]
-        cohorts = [one for one in self.cohorts if self.stands_at(one, number)]
+        cohorts = [one for one in self.cohorts if self.stands_at(one, number, self.turns.get(one.first_warp))]
         if len(cohorts) < 2:
             return None
+        for one in cohorts:
+            self.settle(one, self.turns.get(one.first_warp))
         forms = [len(cohort.registers[slot]) for slot in slots]
         cohorts = [one for one in cohorts if [len(one.registers[slot]) for slot in slots] == forms]
         if len(cohorts) < 2:
@@ -246,51 +288,21 @@ class JointRuns:
             self.turns.setdefault(one.first_warp, Turns())
         return before_block(cohorts, registers, frozenset(slots), frozenset(uniform))
 
-    def stands_at(self, cohort: Cohort, number: int) -> bool:
-        place, turns = cohort.groups.get(number), self.turns.get(cohort.first_warp)
-        fresh = turns is None or turns.last is None
+    def stands_at(self, cohort: Cohort, number: int, turns: Turns | None) -> bool:
+        place = cohort.groups.get(number)
+        if turns is not None and turns.ahead:
+            return False
         if place is None:  # the warp whose turn it is stands in no list
-            return fresh and not cohort.groups and cohort is self.running
-        alone = place[0].index is None and len(cohort.groups) == 1
-        return fresh and alone and self.may_join(cohort, number)
+            return not cohort.groups and cohort is self.running
+        return place[0].index is None and len(cohort.groups) == 1 and self.may_join(cohort, number)
 
     # -- what was read --
-
-    def reads_of(self, loads: Loads, rows: int, single: frozenset[int]) -> list[Reads] | None:
-        """All loads of a run, by range; None if one is not of a kind that can be noted together."""
-        parts: dict[int, tuple[Shadow, list[tuple[Array, Array, Array]]]] = {}
-        s = self.sanitizer
-        for address, offset, size, site in loads.list:
-            if address.space == "param":
-                continue
-            shadow, key = s.shared, NOWHERE
-            positions = address.base.astype(np.int64) + offset  # which may be below 0
-            if address.space == "global":
-                region = self.m.globals.find(address.lo + offset)
-                if region is None or region.undefined is not None or address.hi + offset + size > region.end:
-                    return None
-                shadow = shadow_of(s.globals, region, s.grain, s.clocks)
-                positions = address.addresses.astype(np.int64) + (offset - (region.start & -16))
-                key = region.start
-            elif address.space != "shared":
-                return None
-            each = max(size // shadow.grain, 1)
-            at, lanes = shadow.grains(positions, size).reshape(-1, each), np.repeat(LANES, each)
-            if key != NOWHERE and site in single:
-                at, lanes = np.broadcast_to(at[::WARP], (rows, each)), np.repeat(LANES[:1], each)
-            if at.size != rows * len(lanes):
-                return None
-            sites = np.full(len(lanes), site, np.int32)
-            parts.setdefault(key, (shadow, []))[1].append((at.reshape(rows, -1), lanes, sites))
-        return [
-            Reads(shadow, np.concatenate([at for at, _, _ in of], axis=1), *joined(of))
-            for shadow, of in parts.values()
-        ]
 
     def note(self, cohort: Cohort, run: JointRun, row: int) -> bool:
         """Note what a warp read, if its part holds: what it loaded is still there, and no check of a load
         finds anything."""
         warp, clocks, races = cohort.first_warp, self.sanitizer.clocks, self.sanitizer.races
+        shared, written = self.sanitizer.shared, run.writes.part(row) if run.writes else None
         for reads in run.reads:
             shadow = reads.shadow
             if shadow is not self.sanitizer.shared:
@@ -298,30 +310,49 @@ class JointRuns:
                     return False
                 continue
             at = reads.at[row]
-            if run.changes[row] != self.changes(cohort) or not (shadow.state[at] == WRITTEN).all():
+            changed = run.changes[row] != self.changes(cohort)
+            if changed and (shared.marked[at] > run.marks).any():
+                return False
+            if (changed or not run.all_written) and not (shadow.state[at] == WRITTEN).all():
                 return False
             near = races.near(warp)
             if shadow.racing_write(at, warp, near, clocks, PLAIN, races.scopes) >= 0:
                 return False
             if shadow.racing_lane(at, warp, reads.lanes, int(clocks.met[warp])) >= 0:
                 return False
+        if written is not None and len(written[0]):
+            at, lanes, _ = written
+            if (shared.state[at] == LANDING).any() or not races.may_store(warp, at, lanes):
+                return False
         now = clocks.now(warp)
         for reads in run.reads:
             clocks.touch(warp, LANES)
             if reads.shadow is self.sanitizer.shared:
-                reads.shadow.note_read(reads.at[row], races.column(warp), warp, now, reads.sites, reads.lanes)
+                self.note_shared(cohort, reads, row, now)
             else:
                 reads.shadow.log_read(reads.at[row], warp, now, reads.sites, reads.lanes)
+        if run.writes is not None and written is not None:
+            if len(written[0]):
+                self.m.polls = 0
+                shared.mark(written[0], WRITTEN)
+                races.stored(warp, *written)
+            run.writes.happen(cohort, row, self.lazy, shared)
         return True
+
+    def note_shared(self, cohort: Cohort, reads: Reads, row: int, now: int) -> None:
+        warp, shadow, suspects = cohort.first_warp, reads.shadow, self.sanitizer.suspects
+        column, at = self.sanitizer.races.column(warp), reads.at[row]
+        for some, ahead in reads.parts:
+            if ahead >= 0:
+                grains = at[some].reshape(WARP, -1)
+                before = shadow.read[grains, column]
+                suspects.add(cohort.all, ahead, Reading(LANES, grains, column, now, before, {}, ALL_LANES))
+            shadow.note_read(at[some], column, warp, now, reads.sites[some], reads.lanes[some])
 
     def changes(self, cohort: Cohort) -> int:
         """How often shared memory of the warp's cluster was written to."""
         place = int(cohort.slot[0]) // self.sanitizer.geometry.cluster_size
-        return int(self.sanitizer.shared.changes[place])
-
-
-def joined(parts: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array]:
-    return np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+        return self.sanitizer.shared.changes[place]
 
 
 def before_block(
@@ -332,17 +363,22 @@ def before_block(
         np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
     )
     group = Cohort(slots, blocks, threads, cohorts[0].geometry, registers).all
-    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [])
+    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [], 0)
 
 
-def next_blocks(block: Block, jumps: object, warps: int) -> list[int]:
-    """Where each warp goes on; NOWHERE if its lanes part, or wait at a barrier."""
-    if block.kind == "barrier":
-        return [NOWHERE] * warps
+def whole_jumps(jumps: object, warps: int) -> list[int] | None:
+    """Of each warp at a branch, 1 if all its lanes jump, 0 if none does, and -1 if they part."""
     if not isinstance(jumps, np.ndarray):
-        return [block.target if block.kind == "jump" else block.index + 1] * warps
+        return None
     if len(jumps) == 1:
-        return [block.target if jumps[0] else block.index + 1] * warps
+        return [int(jumps[0])] * warps
     rows = jumps.reshape(warps, WARP)
-    targets = np.where(rows.all(axis=1), block.target, np.where(rows.any(axis=1), NOWHERE, block.index + 1))
-    return [int(place) for place in targets]
+    answers: list[int] = np.where(rows.all(axis=1), 1, np.where(rows.any(axis=1), -1, 0)).tolist()
+    return answers
+
+
+def next_blocks(block: Block, goes: list[int] | None, warps: int) -> list[int]:
+    """Where each warp goes on; NOWHERE if its lanes part."""
+    if goes is None:
+        return [block.target if block.kind == "jump" else block.index + 1] * warps
+    return [(block.index + 1, block.target, NOWHERE)[jump] for jump in goes]

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from lapidist.machine.instructions.copies import Transfer
-from lapidist.machine.lanes import Lanes, indices
+from lapidist.machine.lanes import Cohort, Lanes, indices
 from lapidist.machine.memory import Region
 from lapidist.machine.sanitize.ordered import PLAIN
 from lapidist.machine.sanitize.sanitizer import Sanitizer
+from lapidist.machine.sanitize.shadow import WRITTEN
 
 Array = np.ndarray
 NO_LANE = np.array([-1])
@@ -20,8 +21,8 @@ U1 = np.dtype("u1")
 
 @dataclass(slots=True)
 class PendingCopy:
-    """One cp.async of some lanes: what is to be read where, and in which of its thread's groups grains lane's
-    part is.
+    """cp.async of some lanes, or several of one size: what is to be read where, and in which of its thread's
+    groups each lane's part is.
     """
 
     g: Lanes
@@ -31,7 +32,7 @@ class PendingCopy:
     source: Array
     size: int
     source_sizes: Array
-    site: int
+    sites: Array
 
 
 class Landing:
@@ -44,13 +45,12 @@ class Landing:
 
     def land(self, copies: Sequence[PendingCopy]) -> None:
         """Land copies of one warp, in this order."""
-        disjoint = len(copies) > 1 and self.are_disjoint(copies)
-        for size in {copy.size: None for copy in copies} if disjoint else ():
-            of_size = [copy for copy in copies if copy.size == size]
-            if self.land_together(of_size):
-                copies = [copy for copy in copies if copy.size != size]
+        if copies and self.are_disjoint(copies) and self.land_together(copies):
+            return
         for copy in copies:
-            self.land_copy(copy)
+            for site in dict.fromkeys(copy.sites.tolist()):
+                mine = copy.sites == site
+                self.land_copy(copy if mine.all() else keep(copy, mine), site)
 
     def are_disjoint(self, copies: Sequence[PendingCopy]) -> bool:
         """Whether no two of them write to one grain."""
@@ -62,25 +62,35 @@ class Landing:
     # -- together --
 
     def land_together(self, copies: Sequence[PendingCopy]) -> bool:
-        """Land copies of one size at once, which costs NumPy as much as one of them, if they are whole or
-        empty, and no check of their targets finds anything. If not, nothing has happened."""
-        size, index = copies[0].size, np.concatenate([copy.index for copy in copies])
-        target, source, sizes = (
-            np.concatenate([getattr(copy, name) for copy in copies])
-            for name in ("target", "source", "source_sizes")
-        )
-        sites = np.concatenate([np.full(len(copy.index), copy.site, np.int32) for copy in copies])
-        rows, g = self.rows_by_region(source, sizes, size), Lanes(copies[0].g.cohort, index)
-        if rows is None or not self.s.races.note_stores(g, self.s.shared.grains(target, size), sites):
+        """Land copies at once, which costs NumPy as much as one of them, if they are whole or empty, and no
+        check of their targets finds anything. If not, nothing has happened."""
+        cohort, parts = copies[0].g.cohort, [joined(copies, size) for size in {copy.size for copy in copies}]
+        rows = [self.rows_by_region(part.source, part.source_sizes, part.size) for part in parts]
+        if None in rows:
             return False
-        data = np.zeros((len(target), size), U1)
+        each = [max(part.size // self.s.grain, 1) for part in parts]
+        grains = [self.s.shared.grains(part.target, part.size) for part in parts]
+        lanes = [np.repeat(cohort.lane[part.index], n) for part, n in zip(parts, each, strict=True)]
+        sites = [np.repeat(part.sites, n) for part, n in zip(parts, each, strict=True)]
+        at = np.concatenate(grains)
+        if not self.s.races.note_stores(cohort.first_warp, at, np.concatenate(lanes), np.concatenate(sites)):
+            return False
+        for part, regions in zip(parts, rows, strict=True):
+            assert regions is not None
+            self.copy_bytes(cohort, part, regions)
+        self.s.shared.mark(at, WRITTEN)
+        return True
+
+    def copy_bytes(self, cohort: Cohort, part: PendingCopy, rows: list[tuple[Region, Array]]) -> None:
+        """Do the copies of one size, whose rows come from these ranges; others are zeros."""
+        octets, size = np.arange(part.size), part.size
+        data = np.zeros((len(part.target), size), U1)
         for region, some in rows:
             view, origin = region.view(U1)
-            data[some] = view[(source[some] - origin)[:, None] + np.arange(size)]
-            self.note_reads(Lanes(g.cohort, index[some]), source[some], size, sites[some], region)
-        self.m.shared_bytes[target[:, None] + np.arange(size)] = data
-        self.s.end_landing(target, size)
-        return True
+            data[some] = view[(part.source[some] - origin)[:, None] + octets]
+            lanes = Lanes(cohort, part.index[some])
+            self.note_reads(lanes, part.source[some], size, part.sites[some], region)
+        self.m.shared_bytes[part.target[:, None] + octets] = data
 
     def rows_by_region(self, source: Array, sizes: Array, size: int) -> list[tuple[Region, Array]] | None:
         """What is copied, by the range that it comes from; None if some is outside all, or copied in part."""
@@ -110,29 +120,29 @@ class Landing:
 
     # -- one by one --
 
-    def land_copy(self, copy: PendingCopy) -> None:
+    def land_copy(self, copy: PendingCopy, site: int) -> None:
         sizes, target = copy.source_sizes, copy.target
         self.m.shared_bytes[target[:, None] + np.arange(copy.size)] = 0
         for nbytes in np.unique(sizes[sizes > 0]).tolist():
-            self.land_rows(copy, np.flatnonzero(sizes == nbytes), nbytes)
+            self.land_rows(copy, site, np.flatnonzero(sizes == nbytes), nbytes)
         self.s.end_landing(target, copy.size)
-        self.s.touch_shared(Lanes(copy.g.cohort, copy.index), target, copy.size, copy.site, "store")
+        self.s.touch_shared(Lanes(copy.g.cohort, copy.index), target, copy.size, site, "store")
 
-    def land_rows(self, copy: PendingCopy, rows: Array, nbytes: int) -> None:
+    def land_rows(self, copy: PendingCopy, site: int, rows: Array, nbytes: int) -> None:
         """Copy the bytes of lanes that copy as many each."""
         sources, low = copy.source[rows], int(copy.source[rows].min())
-        lane = Transfer(copy.g, int(rows[0]), copy.site, (int(copy.target[rows[0]]),), nbytes, True, low)
+        lane = Transfer(copy.g, int(rows[0]), site, (int(copy.target[rows[0]]),), nbytes, True, low)
         region, _ = self.global_bytes(lane, int(sources[0]), nbytes)
         if len(rows) > 1 and not region.start <= low <= int(sources.max()) <= region.end - nbytes:
             for row in rows:
-                self.land_rows(copy, np.array([row]), nbytes)
+                self.land_rows(copy, site, np.array([row]), nbytes)
             return
         view, origin = region.view(U1)
         octets = np.arange(nbytes)
         self.m.shared_bytes[copy.target[rows][:, None] + octets] = view[(sources - origin)[:, None] + octets]
         g = Lanes(copy.g.cohort, copy.index[rows])
-        if not self.s.is_logged(g, sources, 0, (low, int(sources.max())), nbytes, copy.site, NO_LANE):
-            self.s.touch_global(g, sources, nbytes, copy.site, "load", PLAIN, region, generic=False)
+        if not self.s.is_logged(g, sources, 0, (low, int(sources.max())), nbytes, site, NO_LANE):
+            self.s.touch_global(g, sources, nbytes, site, "load", PLAIN, region, generic=False)
 
 
 def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:
@@ -144,5 +154,15 @@ def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:
         copy.source[lanes],
         copy.size,
         copy.source_sizes[lanes],
-        copy.site,
+        copy.sites[lanes],
     )
+
+
+def joined(copies: Sequence[PendingCopy], size: int) -> PendingCopy:
+    """Those copies of a warp that have this size, as one."""
+    same = [copy for copy in copies if copy.size == size]
+    if len(same) == 1:
+        return same[0]
+    parts = zip(*((c.index, c.group, c.target, c.source, c.source_sizes, c.sites) for c in same), strict=True)
+    index, group, target, source, source_sizes, sites = (np.concatenate(part) for part in parts)
+    return PendingCopy(same[0].g, index, group, target, source, size, source_sizes, sites)

@@ -119,7 +119,7 @@ class LazyCopies(Copies):
                 np.broadcast_to(source, everyone),
                 size,
                 np.broadcast_to(source_sizes, everyone),
-                site,
+                np.full(g.n, site, np.int32),
             )
         )
 

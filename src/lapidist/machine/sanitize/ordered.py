@@ -88,7 +88,7 @@ class Ordered:
         for level in range(1, self.level + 1):
             message = self.clocks.message(warp)
             if not releases:
-                message.vector = message.fenced[level - 1].copy()
+                message.vector[:] = message.fenced[level - 1]
             messages.setdefault((level, warp // int(self.scopes.spans[level])), Packed()).join(message)
 
     def fence(self, warp: int, kind: str) -> None:

@@ -1,6 +1,7 @@
-"""Quiet blocks of code: they calculate and load plainly, and nothing else.
+"""Quiet blocks of code: they calculate, load plainly and write to shared memory, and nothing else.
 
-Nobody can tell when such a block is computed, as long as nobody writes what it loads."""
+Nobody can tell when such a block is computed, as long as nobody writes what it loads, and as what it writes
+is held back."""
 
 from __future__ import annotations
 
@@ -49,22 +50,18 @@ CALCULATES = frozenset(
 SPACES = frozenset(["global", "shared", "shared::cta", "param", "const"])
 CHANGING = ("clock", "globaltimer", "envreg")  # special registers that are no constants of a lane
 LOAD_WORDS = frozenset([*SPACES, *HINTS, *TYPE_BYTES, "v2", "v4", "v8", "weak"])
+STORE_WORDS = LOAD_WORDS - {"global", "param", "const"}
+COPY_WORDS = frozenset(["async", "ca", "cg", "shared", "shared::cta", "global", "L2::64B", "L2::128B"])
+GROUP_WORDS = frozenset(["async", "commit_group", "wait_group", "wait_all"])
 
 
 class QuietBlocks:
-    """Which blocks of a kernel are quiet. `ahead_of_use` says of a load from shared memory whether its block
-    leaves the value unused; `in_clusters`, whether addresses of shared variables have ranks; `constant`,
-    whether a special register is the same for all lanes of a launch."""
+    """Which blocks of a kernel are quiet. `in_clusters` says whether addresses of shared variables have
+    ranks; `constant`, whether a special register is the same for all lanes of a launch."""
 
-    def __init__(
-        self,
-        program: Program,
-        ahead_of_use: Callable[[int], object],
-        constant: Callable[[str], bool],
-        in_clusters: bool,
-    ) -> None:
+    def __init__(self, program: Program, constant: Callable[[str], bool], in_clusters: bool) -> None:
         self.program, self.in_clusters = program, in_clusters
-        self.ahead_of_use, self.constant = ahead_of_use, cache(constant)
+        self.constant = cache(constant)
         self.code = program.kernel.instructions
         self.answers: dict[int, bool] = {}
         self.uniform_after = cache(self.find_uniform)
@@ -93,16 +90,21 @@ class QuietBlocks:
     def is_calm(self, i: Instruction, site: int) -> bool:
         items = [item for operand in i.operands for item in flatten(operand)]
         changing = any(isinstance(item, Special) and item.name.startswith(CHANGING) for item in items)
+        if i.opcode == "cp" and not self.in_clusters:
+            return COPY_WORDS.issuperset(i.mods) or GROUP_WORDS.issuperset(i.mods)
         if i.predicate is not None or changing:
             return False
         if self.in_clusters and any(isinstance(item, Sym) for item in items):
             return False
+        if i.opcode == "st":
+            named = isinstance(i.operands[0], Addr) and i.operands[0].base in self.local_names
+            shared = STORE_WORDS.issuperset(i.mods) and not {"shared", "shared::cta"}.isdisjoint(i.mods)
+            return shared and not named and site not in self.program.update_sites
         if i.opcode != "ld":
             return i.opcode in CALCULATES and "cc" not in i.mods
         spaces = SPACES.intersection(i.mods)
         named = isinstance(i.operands[1], Addr) and i.operands[1].base in self.local_names
-        plain = bool(spaces) and LOAD_WORDS.issuperset(i.mods) and not named
-        return plain and not (spaces & {"shared", "shared::cta"} and self.ahead_of_use(site))
+        return bool(spaces) and LOAD_WORDS.issuperset(i.mods) and not named
 
     @property
     def local_names(self) -> list[Sym]:

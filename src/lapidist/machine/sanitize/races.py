@@ -49,6 +49,7 @@ class Races:
     ) -> None:
         self.m, self.clocks, self.shared, self.scopes, self.suspects = m, clocks, shared, scopes, suspects
         self.columns = m.geometry.warps * m.geometry.cluster_size
+        self.neighbours: tuple[int, Array] | None = None  # the agents asked for last, and the first warp
 
     # -- who --
 
@@ -61,8 +62,11 @@ class Races:
 
     def agents(self, warp: int) -> Array:
         """The agents of the columns: the warps of this warp's cluster, then their tensor cores."""
-        first = warp // self.columns * self.columns + np.arange(self.columns)
-        return np.concatenate([first, first + self.clocks.warps])[: self.shared.readers]
+        first = warp // self.columns * self.columns
+        if self.neighbours is None or self.neighbours[0] != first:
+            warps = first + np.arange(self.columns)
+            self.neighbours = first, np.concatenate([warps, warps + self.clocks.warps])[: self.shared.readers]
+        return self.neighbours[1]
 
     def near(self, warp: int) -> slice:
         """The warps that share memory with a warp."""
@@ -95,22 +99,28 @@ class Races:
         elif not level:
             shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
 
-    def note_stores(self, g: Lanes, at: Array, sites: Array) -> bool:
-        """Note plain stores of a warp's lanes to shared memory, as many grains each, if none of them races
-        with an earlier access or with work that reads its place; whether none does."""
-        shadow, warp, grains = self.shared, warp_number(g), len(at) // g.n
-        lanes, met = np.repeat(g.lane, grains), int(self.clocks.met[warp])
-        if (
+    def note_stores(self, warp: int, at: Array, lanes: Array, sites: Array) -> bool:
+        """Note plain stores of a warp's lanes to shared memory if none of them races with an earlier access
+        or with work that reads its place; whether none does. Each grain has its lane and site."""
+        if not self.may_store(warp, at, lanes):
+            return False
+        self.stored(warp, at, lanes, sites)
+        return True
+
+    def may_store(self, warp: int, at: Array, lanes: Array) -> bool:
+        shadow, met = self.shared, int(self.clocks.met[warp])
+        return not (
             shadow.reading[at].any()
             or shadow.racing_write(at, warp, self.near(warp), self.clocks, PLAIN, self.scopes) >= 0
             or shadow.racing_lane(at, warp, lanes, met) >= 0
             or shadow.racing_read_lane(at, self.column(warp), warp, lanes, met) >= 0
             or shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, self.agents(warp))[0] >= 0
-        ):
-            return False
-        self.clocks.touch(warp, g.lane)
-        shadow.note_write(at, warp, self.clocks.now(warp), np.repeat(sites, grains), PLAIN, True, lanes)
-        return True
+        )
+
+    def stored(self, warp: int, at: Array, lanes: Array, sites: Array) -> None:
+        now = self.clocks.now(warp)
+        self.clocks.touched[warp, lanes] = now
+        self.shared.note_write(at, warp, now, sites, PLAIN, True, lanes)
 
     def look_at_products(self, access: Access, at: Array) -> None:
         """Check reads of a tensor core, which count for itself: lanes that wait for them may say that they

@@ -16,13 +16,14 @@ from lapidist.machine.sanitize.joint_runs import JointRuns
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.lazy_products import LazyProducts
 from lapidist.machine.sanitize.sanitizer import Sanitizer
-from lapidist.machine.scheduler import AGE_LIMIT, Progress, Scheduler
+from lapidist.machine.scheduler import AGE_LIMIT, FELL_THROUGH, JUMPED, Progress, Scheduler
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
 REDRAW = 40
 ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
+OVERDUE = 4 * AGE_LIMIT  # picks after which a warp runs next
 GIVING_UP = 0.4  # how often a try_wait answers false, as it may at any time
 
 
@@ -41,8 +42,8 @@ class FuzzedScheduler(Scheduler):
         order = (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist()
         super().__init__(machine, order, budget, on_progress)
         self.sanitizer = sanitizer
-        self.joint = JointRuns(sanitizer, self.cohorts)
         self.lazy = LazyCopies(sanitizer)
+        self.joint = JointRuns(sanitizer, self.cohorts, self.lazy)
         machine.copies = self.lazy
         machine.products = self.lazy_products = LazyProducts(sanitizer)
         machine.gives_up = lambda: bool(self.random.random() < GIVING_UP)
@@ -118,6 +119,26 @@ class FuzzedScheduler(Scheduler):
         self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
         self.sanitizer.definedness.enter(lanes)
         super().step(cohort, number)
+        most = min(REDRAW - 1 - (self.picks - self.drawn), self.budget - self.m.steps)
+        if cohort is self.winner and most > 0 and not self.lazy.engine and len(cohort.groups) == 1:
+            self.sprint(cohort, most)
+
+    def sprint(self, cohort: Cohort, most: int) -> None:
+        """Steps of the winner through blocks that were computed ahead. They change nothing but its place: no
+        choice is drawn, and nobody else wakes."""
+        way = self.joint.sprint(cohort, most)
+        for number, after in way:
+            block = self.m.program.blocks[number]
+            self.warp_runs[number] += 1
+            self.lane_runs[number] += cohort.n
+            if block.kind == "branch":
+                went = JUMPED if after == block.target else FELL_THROUGH
+                self.went[block.index] = self.went.get(block.index, 0) | went
+        if way:
+            self.picks += len(way)
+            self.m.steps += len(way)
+            cohort.groups.clear()
+            self.enqueue(cohort, way[-1][1], cohort.all)
 
     def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Any:
         turn = self.joint.turn(cohort, number, lanes)
@@ -152,16 +173,17 @@ class FuzzedScheduler(Scheduler):
                 self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True
             ):
                 cohort.priority = priority
-        self.winner, highest, can_run = None, -1.0, self.can_run
+        winner, highest, can_run, collects = None, -1.0, self.can_run, any(self.collective)
         for cohort in self.cohorts:  # thousands of a large launch, at each draw
-            if cohort.groups and can_run(cohort):
-                cohort.passed += since
+            if cohort.groups and (not collects or can_run(cohort)):
+                cohort.passed = passed = cohort.passed + since
                 # A warp that was passed over too often ranks by that number: every priority is below 1.
-                rank = cohort.priority if cohort.passed <= AGE_LIMIT * 4 else cohort.passed
+                rank = cohort.priority if passed <= OVERDUE else passed
                 if rank > highest:
-                    self.winner, highest = cohort, rank
-        if self.winner is not None:
-            self.winner.passed = 0
+                    winner, highest = cohort, rank
+        if winner is not None:
+            winner.passed = 0
+        self.winner = winner
 
     def can_run(self, cohort: Cohort) -> bool:
         """Whether some lanes of a warp need not wait for its others. Mostly no further call is needed."""
@@ -174,6 +196,8 @@ class FuzzedScheduler(Scheduler):
         """The block of code at which a warp goes on: mostly the one furthest behind, now and then another.
         Nothing makes lanes that parted meet but what waits for all of the warp. Lanes that spin let the
         others go on after a while."""
+        if len(cohort.groups) == 1:
+            return next(iter(cohort.groups))
         for number, (_, since) in cohort.groups.items():
             if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)) and self.may_go(cohort, number):
                 return number

@@ -329,9 +329,9 @@ class Sanitizer(Observer):
 
     def barrier_arrived(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
         warp = warp_number(lanes)
-        message = self.clocks.message(warp)
+        message = self.clocks.row(warp)
         if relaxed:  # at a barrier of the cluster: it publishes what a fence of that scope did
-            message.vector, message.lanes = message.fenced[CLUSTER].copy(), {}
+            message = self.clocks.fenced_at(warp, CLUSTER)
         self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(message)
         self.clocks.tick(warp)
 

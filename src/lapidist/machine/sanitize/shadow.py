@@ -10,7 +10,9 @@ from lapidist.machine.sanitize.clocks import Clocks
 from lapidist.machine.sanitize.ordered import Scopes
 
 Array = np.ndarray
-MOST_LOGGED = 1 << 15  # grains
+MOST_LOGGED, REPLAYED = 1 << 21, 1 << 15  # grains that wait, and that are noted at once
+LAST_KNOWN, BOTH_KNOWN = 1, 2  # whether the last reader of a grain is noted, and the last other one
+Logged = tuple[Array, int, int, Array | int, Array]
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
 
@@ -43,17 +45,23 @@ class Shadow:
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
         # Reads of memory that nobody has written yet: when, by whom, where. They are noted together.
-        self.log: list[tuple[Array, int, int, Array | int, Array]] = []
+        self.log: list[Logged] = []
         self.logged = 0
+        self.last_seen = np.empty(0 if readers else count, np.int32)
+        self.status = np.zeros(0 if readers else count, np.uint8)
         # What the bytes hold, and how many asynchronous operations still read them.
         self.state = np.zeros(count if readers else 0, np.uint8)
         self.reading = np.zeros(count if readers else 0, np.int16)
         # How often each owner's part was written to: of shared memory a cluster has one.
         self.changes, self.owned = [0] * owners, -(-count // owners)
+        # How often anything was written to here, and which of these writes was the last to each grain.
+        self.marks, self.marked = 0, np.zeros(count if readers else 0, np.int32)
 
     def mark(self, at: Array, state: int) -> None:
         """Note that grains of one owner are written to, or that a copy is to write there."""
         self.state[at] = state
+        self.marks += 1
+        self.marked[at] = self.marks
         if at.size:
             self.changes[int(at.flat[0]) // self.owned] += 1
 
@@ -190,33 +198,74 @@ class Shadow:
 
     def replay(self) -> None:
         """Note the logged reads as if one after the other: of each grain the last, and the last by another
-        reader."""
+        reader. The newest come first, so of most others nothing is left to note."""
         if not self.log:
             return
-        grains, agents, moments, sites, rows = zip(*self.log, strict=True)
-        counts = [len(at) for at in grains]
-        lanes = [lane if n % len(lane) == 0 else lane[:1] for lane, n in zip(rows, counts, strict=True)]
-        lane = [np.repeat(one, n // len(one)) for one, n in zip(lanes, counts, strict=True)]
-        site = [
-            np.full(n, one) if isinstance(one, int) else one for one, n in zip(sites, counts, strict=True)
-        ]
-        agent, moment = (np.repeat(np.array(part, np.int32), counts) for part in (agents, moments))
+        noted, stop = list[Array](), len(self.log)
+        counts = [len(entry[0]) for entry in self.log]
+        while stop:
+            start, size = stop, 0
+            while start and size < REPLAYED:
+                start -= 1
+                size += counts[start]
+            noted += self.note_before(self.log[start:stop], counts[start:stop])
+            stop = start
         self.log.clear()
         self.logged = 0
-        self.note_reads(np.concatenate(grains), agent, moment, np.concatenate(site), np.concatenate(lane))
+        for grains in noted:
+            self.status[grains] = 0
 
-    def note_reads(self, at: Array, agent: Array, moment: Array, site: Array, lane: Array) -> None:
-        """Of equal grains NumPy keeps what is assigned last."""
+    def note_before(self, log: list[Logged], counts: list[int]) -> list[Array]:
+        """Note reads that came before those that `status` knows of. Returns the grains of which it knows
+        more."""
+        at = np.concatenate([entry[0] for entry in log])
+        status = self.status[at]
+        unknown = np.flatnonzero(status < BOTH_KNOWN)
+        if not len(unknown):
+            return []
+        entry = np.searchsorted(np.cumsum(counts), unknown, side="right")
+        _, agents, moments, sites, rows = zip(*log, strict=True)
+        agent, moment = (np.array(part, np.int32)[entry] for part in (agents, moments))
+        at, new = at[unknown], status[unknown] == 0
+        old = ~new
+        self.note_second(at[old], agent[old], moment[old])
+        if not new.any():
+            return []
+        at, agent, moment, place = at[new], agent[new], moment[new], unknown[new]
+        last = np.flatnonzero(self.last_of(at) == np.arange(len(at)))
+        grains, place = at[last], place[last]
+        self.note_first(grains, agent[last], moment[last])
+        self.note_second(at, agent, moment)
+        self.read_site[grains] = np.concatenate([of_each(*one) for one in zip(sites, counts, strict=True)])[
+            place
+        ]
+        self.read_lane[grains] = np.concatenate([of_each(*one) for one in zip(rows, counts, strict=True)])[
+            place
+        ]
+        return [grains]
+
+    def note_first(self, at: Array, agent: Array, moment: Array) -> None:
+        """Note the last readers of some grains; who was known until now is then the other one."""
         assert self.reader is not None
-        first, second = self.reader[:, 0], self.reader[:, 1]
-        agents, moments = first[at], self.read[at, 0]
-        first[at], self.read[at, 0] = agent, moment
-        last = first[at]
-        moved = agents != last  # the reader known until now is the other one
-        second[at[moved]], self.read[at[moved], 1] = agents[moved], moments[moved]
-        other = agent != last
-        second[at[other]], self.read[at[other], 1] = agent[other], moment[other]
-        self.read_site[at], self.read_lane[at], self.read_warp[at] = site, lane, agent
+        known, moments = self.reader[at, 0], self.read[at, 0]
+        moved = known != agent
+        self.reader[at[moved], 1], self.read[at[moved], 1] = known[moved], moments[moved]
+        self.reader[at, 0], self.read[at, 0] = agent, moment
+        self.read_warp[at], self.status[at] = agent, LAST_KNOWN
+
+    def note_second(self, at: Array, agent: Array, moment: Array) -> None:
+        """Note the last that another than the last reader did."""
+        assert self.reader is not None
+        other = np.flatnonzero(agent != self.reader[at, 0])
+        if len(other):
+            other = other[self.last_of(at[other]) == np.arange(len(other))]
+            self.reader[at[other], 1], self.read[at[other], 1] = agent[other], moment[other]
+            self.status[at[other]] = BOTH_KNOWN
+
+    def last_of(self, at: Array) -> Array:
+        """For each of these grains, where it stands last: of equal ones NumPy keeps what is assigned last."""
+        self.last_seen[at] = np.arange(len(at), dtype=np.int32)
+        return self.last_seen[at]
 
     def note_read(
         self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
@@ -231,6 +280,15 @@ class Shadow:
         moved = at[other]
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
         self.reader[at, 0], self.read[at, 0] = agent, now
+
+
+def of_each(values: Array | int, n: int) -> Array:
+    """One value for each of n grains, of some for as many grains each; of others the first counts."""
+    if isinstance(values, int):
+        return np.full(n, values)
+    if len(values) == n:
+        return values
+    return np.repeat(values, n // len(values)) if n % len(values) == 0 else np.repeat(values[:1], n)
 
 
 def shadow_of(shadows: dict[int, Shadow], region: Region, grain: int, clocks: Clocks) -> Shadow:

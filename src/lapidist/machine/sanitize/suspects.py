@@ -21,6 +21,8 @@ from lapidist.machine.sanitize.shadow import Shadow
 
 Array = np.ndarray
 HANDS_ON = ("mov", "cvt")
+WARP = 32
+ALL_LANES = (1 << WARP) - 1
 
 
 @dataclass(slots=True)
@@ -157,4 +159,6 @@ class Suspects:
 
 
 def mask_of(g: Lanes) -> int:
+    if g.index is None and g.n == WARP:
+        return ALL_LANES
     return int(np.bitwise_or.reduce(np.uint64(1) << g.lane.astype(np.uint64)))
