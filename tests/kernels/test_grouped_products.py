@@ -54,8 +54,8 @@ TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
 @pytest.mark.parametrize(("way", "extent"), in_turns(WAYS, ["m", "k"]))
 def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, extent: str) -> None:
     kernel, dtype, config = WAYS[way]
-    for seed, lengths in enumerate((LENGTHS, MANY) if way in MANY_BY else (LENGTHS,)):
-        product = group_product(rng, extent, lengths, (72, 40), dtype, 29, TURNED[extent])
+    for seed, (lengths, others) in enumerate(((LENGTHS, (72, 40)), (MANY, (40, 40)))[: 1 + (way in MANY_BY)]):
+        product = group_product(rng, extent, lengths, others, dtype, 29, TURNED[extent])
         require_right(product, run_sanitized(product, kernel, config, seed))
 
 
