@@ -41,7 +41,7 @@ def pytest_collection_finish() -> None:
     kernels, in which there is nothing to free.
     """
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(50_000, 5, 2)
 
 
 def pytest_unconfigure() -> None:

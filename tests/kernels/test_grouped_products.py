@@ -60,10 +60,10 @@ TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
 @pytest.mark.parametrize(("way", "extent"), in_turns(WAYS, ["m", "k"]))
 def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, extent: str) -> None:
     kernel, dtype, config = WAYS[way]
-    many = [SPARSE if kernel == "sgemm" else MANY] if way in MANY_BY else []
+    many = [(SPARSE if kernel == "sgemm" else MANY, (40, 40))] if way in MANY_BY else []
     turned = (extent == "k", False) if kernel == "sgemm" else TURNED[extent]  # as it is not packed
-    for seed, lengths in enumerate([LENGTHS, *many]):
-        product = group_product(rng, extent, lengths, (72, 40), dtype, 29, turned)
+    for seed, (lengths, others) in enumerate([(LENGTHS, (72, 40)), *many]):
+        product = group_product(rng, extent, lengths, others, dtype, 29, turned)
         require_right(product, run_sanitized(product, kernel, config, seed))
 
 
