@@ -27,7 +27,7 @@ OLD_LIBS_DEV := $(OLD_LIBS)/.installed
 NEW_LIBS_DEV := $(NEW_LIBS)/.installed
 $(OLD_LIBS_DEV): LIBRARIES := torch==2.11.0 jax==0.10.0 numpy==2.0.0 ml_dtypes==0.5.0
 $(NEW_LIBS_DEV): LIBRARIES := --upgrade torch jax numpy ml_dtypes
-# torch without CUDA, where its index can be reached. Elsewhere the package index's own, with CUDA: 5 GB an environment.
+# torch without CUDA, where its index can be reached. Elsewhere the package index's own, with CUDA: 6 GB an environment.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 TORCH_CPU = $(shell $(PYTHON) -c 'import urllib.request as u; u.urlopen("$(TORCH_INDEX)/torch/", timeout=20)' 2> /dev/null && \
               echo --extra-index-url $(TORCH_INDEX))
