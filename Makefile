@@ -27,7 +27,10 @@ OLD_LIBS_DEV := $(OLD_LIBS)/.installed
 NEW_LIBS_DEV := $(NEW_LIBS)/.installed
 $(OLD_LIBS_DEV): LIBRARIES := torch==2.11.0 jax==0.10.0 numpy==2.0.0 ml_dtypes==0.5.0
 $(NEW_LIBS_DEV): LIBRARIES := --upgrade torch jax numpy ml_dtypes
-TORCH_CPU := --extra-index-url https://download.pytorch.org/whl/cpu
+# torch without CUDA, where its index can be reached. Elsewhere the package index's own, with CUDA: 6 GB an environment.
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+TORCH_CPU = $(shell $(PYTHON) -c 'import urllib.request as u; u.urlopen("$(TORCH_INDEX)/torch/", timeout=20)' 2> /dev/null && \
+              echo --extra-index-url $(TORCH_INDEX))
 # What torch 2.14 warns of in itself: its fake tensors read .grad, its derivatives are scripted, a test traces.
 OF_TORCH  := -W "ignore:The .grad attribute:UserWarning" -W 'ignore:`torch.jit.script` is deprecated:FutureWarning' \
              -W 'ignore:`torch.jit.trace` is deprecated:FutureWarning'

@@ -298,6 +298,7 @@ LAYERS = (
     "lapidist.dtypes",
     "lapidist.visible",
     "lapidist.writable",
+    "lapidist.integers",
     "lapidist.errors",
 )
 MODULES = {

@@ -68,6 +68,7 @@ _WAYS_OUT = {
     **dict.fromkeys(("linear", "mlp", "swap", "Linear"), "Import lapidist.torch, which has it"),
     **{name: f"Import lapidist.{name} first" for name in ("torch", "jax", "distributed", "machine")},
     "GemmUniversal": "Write lapidist.gemm, or lapidist.plan for a product that is planned once",
+    **dict.fromkeys(("warm", "precompile"), "`lapidist warm` compiles ahead, by the command line"),
     "jit": "Kernels are compiled at their first call; `lapidist warm` compiles ahead",
 }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from lapidist.errors import ArgumentError
+from lapidist.integers import integer
 
 AUTO: Final = "auto"  # of schedules and of split_k: the planner chooses
 
@@ -113,6 +114,8 @@ class Config(Knobs):
     def __post_init__(self) -> None:
         for name, kind in KINDS:
             value = getattr(self, name)
+            if type(value) is not kind and kind is int and (number := integer(value)) is not None:
+                object.__setattr__(self, name, value := number)
             if type(value) is not kind:
                 rule, way_out = (
                     ("a whole number", "Call int() on it")

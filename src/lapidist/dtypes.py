@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.integers import integer_from
 
 TF32: Final = "tf32"
 IEEE: Final = "ieee"
@@ -51,12 +52,13 @@ class Accuracy(str):
     __slots__ = ()
 
     def __new__(cls, bits: int) -> Accuracy:
-        if isinstance(bits, bool) or not isinstance(bits, int) or bits < 1:
+        number = integer_from(1, bits)
+        if number is None:
             raise ArgumentError(
                 f"bits: must be a whole number from 1 on; got {bits!r}. For example lapidist.Accuracy(21)"
             )
-        way_of(bits)
-        return super().__new__(cls, f"{bits}{BITS}")
+        way_of(number)
+        return super().__new__(cls, f"{number}{BITS}")
 
 
 Precision = Literal["ieee", "tf32", "emulated", "emulated_any_range", "3m"] | Accuracy

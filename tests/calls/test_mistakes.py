@@ -104,6 +104,29 @@ VALUES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: biased(bais=B[0]), ArgumentError, r"Write bias=$"),
     (lambda: biased(factor=B[0]), ArgumentError, r"Write bias=$"),
     (lambda: biased(bias=B[0], factor=B[0]), ArgumentError, r"Leave it out$"),
+    (
+        lambda: lapidist.matmul(A, B, epilogue=biased(bias=A[:, 0])),
+        ShapeError,
+        r"got \(4,\). A value for each row is an operand annotated lapidist.Column$",
+    ),
+    (lambda: lapidist.matmul(A, B, epilogue=biased(bias=A)), ShapeError, "Pass one of that shape$"),
+    (
+        lambda: lapidist.plan(A, B, kernel="wmgma", device="machine"),
+        ArgumentError,
+        "got 'wmgma'. Write wgmma,",
+    ),
+    (
+        lambda: lapidist.matmul(PACKED, A),
+        DTypeError,
+        r"a: must be an array here; got PackedWeight. Write the weight behind the rows",
+    ),
+    (lambda: lapidist.warm("bf16"), AttributeError, "`lapidist warm` compiles ahead"),
+    (
+        lambda: lapidist.quantised.pack(A[0], "int4"),
+        ShapeError,
+        r"got shape \(5,\)\. Pass a matrix, or a stack",
+    ),
+    (lambda: read_shapes(Path(__file__).parent), ArgumentError, "Name a file in it$"),
     (lambda: lapidist.epilogue(np.tanh), ArgumentError, r"lapidist.relu\(acc\), say$"),  # type: ignore[arg-type]
     (lambda: lapidist.matmul(A, B, out=[[0] * 6] * 4), DTypeError, r"Pass the array that takes the result$"),
     (lambda: lapidist.matmul(A, B, out=(A,)), DTypeError, "a tuple of them where an epilogue has several"),

@@ -35,6 +35,15 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "b: must be an array of JAX or NumPy; got PackedWeight. Multiply by it with lapidist.matmul": (
         lambda jax, ours: ours.matmul(A, lapidist.quantised.pack(np.ones((64, 8)), "int8"))
     ),
+    "preferred_element_type: must be float32 or .* for .* float32; got int8": lambda jax, ours: jax.jit(
+        lambda a, b: ours.matmul(a, b, preferred_element_type="int8")
+    )(A, B),
+    "preferred_element_type: must be one of .*; got 'float33'": lambda jax, ours: ours.ragged_dot(
+        A, B[None], np.array([2]), None, "float33"
+    ),
+    "out_dtype: must be float32 or .* for operands of float32; got int8": lambda jax, ours: ours.gemm(
+        A, B, out_dtype="int8"
+    ),
     "b: element type must be that of a, float32; got float16": lambda jax, ours: jax.jit(ours.matmul)(
         A, B.astype("f2")
     ),

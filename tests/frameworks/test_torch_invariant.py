@@ -184,3 +184,10 @@ def test_tensors_on_the_host_are_refused_in_words() -> None:
         with pytest.raises(ArgumentError, match="invariant: holds for kernels, and NumPy multiplies"):
             call(x, w, b, invariant=True)
     assert api.matmul(x, w.t()).shape == (7, 12)
+    whole = torch.ones(2, 2, dtype=torch.int64)
+    with lt.everywhere(invariant=True):  # torch's kernel, in its place, would not keep the bits of rows
+        with pytest.raises(ArgumentError, match=r"invariant: holds for kernels on a GPU; .*outside of the"):
+            torch.nn.functional.linear(x, w, b)
+        assert torch.equal(whole @ whole, 2 * whole)  # lapidist multiplies no such integers
+    with lapidist.invariant(), lt.everywhere(), pytest.raises(ArgumentError, match="invariant"):
+        torch.mm(x, w.t())

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import lapidist  # noqa: E402
+import lapidist.distributed  # noqa: E402
 import lapidist.torch as lapidist_torch  # noqa: E402
 from lapidist import api  # noqa: E402
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError  # noqa: E402
@@ -27,6 +28,7 @@ A, B, W = torch.ones(4, 5), torch.ones(5, 6), torch.ones(6, 5)
         (lapidist_torch.matmul, "trans_b", r"lapidist.torch.gemm\(trans_b=\), or pass b.T"),
         (lapidist_torch.matmul, "device", "Tensors are multiplied where they are"),
         (lapidist_torch.gemm, "transB", r"Write trans_b=$"),
+        (lapidist_torch.matmul, "scale_a", r"Write lapidist.torch.scaled\(a, b, scale_a, scale_b\)$"),
         (lapidist_torch.linear, "act", r"Write activation=$"),
         (lapidist_torch.mlp, "nonlinearity", r"Write activation=$"),
         (lapidist_torch.mlp, "bias", r"Write up_bias=$"),
@@ -127,8 +129,22 @@ def test_a_model_that_is_swapped_says_so_and_is_told_apart() -> None:
 def test_layers_of_packed_weights_count_as_swapped() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(128, 128))
     lapidist_torch.swap(model, weights="int8")
-    with pytest.warns(UserWarning, match="its 1 are swapped already"):
-        lapidist_torch.swap(model)
+    for weights in (None, "int8"):
+        with pytest.warns(UserWarning, match="its 1 are swapped already"):
+            assert not len(lapidist_torch.swap(model, weights=weights))
+
+
+def test_values_of_the_wrong_kind_are_told_what_to_pass() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"into: must be a tensor; got str. Make it with torch.zeros_like"
+    ):
+        lapidist_torch.linear(A, W, into="tree")
+    with pytest.raises(ArgumentError, match=r"invariant: .*write lapidist.torch.swap\(model\)"):
+        lapidist_torch.everywhere(torch.nn.Linear(4, 4)).__enter__()
+    with pytest.raises(ShapeError, match="It is that of the model itself, which is a layer"):
+        lapidist_torch.swap(torch.nn.Linear(60, 64), weights="int4")
+    with pytest.raises(TypeError, match=r"keyword argument 'group_name'. Write group=$"):
+        lapidist.distributed.matmul_all_reduce(A, B, group_name=None)
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_split_of_one_is_the_plain_kernel() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"split_k": 0}, r'split_k: must be "auto" or a number of at least 1; got 0'),
+        ({"split_k": 0}, r'split_k: must be "auto" or a whole number from 1 on; got 0'),
         ({"split_k": 2.0}, r"split_k: must be .* got 2.0"),
         ({"split_k": 2, "schedule": "stream_k"}, "split_k: is a schedule of its own"),
         (
@@ -269,7 +269,7 @@ def test_split_of_one_is_the_plain_kernel() -> None:
             "reduction: must be one of turnstile, .*, atomic, or None; got 'tree'",
         ),
         ({"split_k": 2, "reduction": "atomic"}, "reduction: 'atomic' adds in any order.*deterministic=False"),
-        ({"schedule": "stream_k", "avail_sms": 0}, "avail_sms: must be at least 1; got 0"),
+        ({"schedule": "stream_k", "avail_sms": 0}, "avail_sms: must be a whole number from 1 on; got 0"),
         ({"deterministic": 1}, "deterministic: must be True or False; got 1"),
         (
             {"split_k": 9, "kernel": "simt"},

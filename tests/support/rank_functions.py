@@ -278,6 +278,16 @@ def refused_operands() -> None:
     ):
         with pytest.raises(LapidistError, match=words):
             call()
+    if torch.distributed.get_rank() == 0:  # alone: nobody would answer an exchange
+        eighths, row = torch.ones(ROWS, K, dtype=torch.int8), added(row=torch.ones(N))
+        with pytest.raises(LapidistError, match="epilogue: must follow sums of floats; a is int8"):
+            ours.matmul_all_reduce(eighths, torch.ones(K, N, dtype=torch.int8), epilogue=row)
+        for dim in (None, 0):
+            with pytest.raises(LapidistError, match=r"row: must have a value for each column of D"):
+                ours.row_parallel_linear(x[:6], w, sequence_dim=dim, epilogue=added(row=torch.ones(N + 1)))
+        residual = lapidist.epilogues.residual(residual=torch.ones(7, N))
+        with pytest.raises(LapidistError, match="residual: must have a value for each element of D"):
+            ours.matmul_reduce_scatter(x[:6], w.T, epilogue=residual)
     if torch.distributed.get_rank():
         with pytest.raises(
             ArgumentError, match="group: must have this rank as a member; got a group without rank"

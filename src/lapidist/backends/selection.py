@@ -9,6 +9,7 @@ from typing import Any
 from lapidist.backends.backend import Backend
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST
+from lapidist.integers import integer
 
 MACHINE, ON_HOST = "machine", ("host", "cpu")
 
@@ -36,8 +37,8 @@ def is_on_host(device: object) -> bool:
 
 def named(device: Any) -> Any:
     """A device as it is written here: torch's and CuPy's objects by their names, "cuda:1" as the number."""
-    if device is None or isinstance(device, int):
-        return device
+    if device is None or (ordinal := integer(device)) is not None:
+        return device if device is None else ordinal
     if type(device).__module__.partition(".")[0] == "cupy":
         return int(device.id)
     match = re.fullmatch(r"(?:cuda|gpu):(\d+)", str(device), re.IGNORECASE)

@@ -134,8 +134,18 @@ class EpilogueOperands(Part):
         raise ShapeError(
             f"{operand.name}: must have a value for each {reach}, shape {expected}"
             f"{f', or with the batch before it, {(*batch, *expected)}' if batch else ''}; got"
-            f" {operand.shape}. Reshape it"
+            f" {operand.shape}. {self._fitting(operand, kind, expected)}"
         )
+
+    def _fitting(self, operand: Operand, kind: str, expected: tuple[int, ...]) -> str:
+        """What to do with an operand of another shape."""
+        count, (rows, cols) = math.prod(operand.shape), self._shape[-2:]
+        if count == math.prod(expected):
+            return "Reshape it"
+        if count == {ROW: rows, COLUMN: cols}.get(kind):
+            other = "lapidist.Column" if kind == ROW else "lapidist.Row"
+            return f"A value for each {'row' if kind == ROW else 'column'} is an operand annotated {other}"
+        return "Pass one of that shape"
 
     def _readings(self, operand: Operand, kind: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """The ways to read an operand's shape and strides as those of a matrix. Dimensions that it lacks, or

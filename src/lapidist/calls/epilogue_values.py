@@ -9,7 +9,7 @@ from lapidist.calls import number_rules
 from lapidist.calls.part import Matrices
 from lapidist.dtypes import PART_OF
 from lapidist.epilogues.complex_arithmetic import require_arithmetic
-from lapidist.epilogues.expressions import SEEDS, is_seed
+from lapidist.epilogues.philox import SEEDS, is_seed
 from lapidist.epilogues.steps import Function
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.problems.epilogue_layout import READS

@@ -25,6 +25,7 @@ from lapidist.calls.operation import Groups
 from lapidist.calls.part import Extents, Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.integers import integer_from
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
 
@@ -217,8 +218,9 @@ class GroupOperands(Part):
 def required_rows(expected: object) -> int | None:
     if expected is None:
         return None
-    if isinstance(expected, int | np.integer) and not isinstance(expected, bool) and expected > 0:
-        return max(LEAST_EXPECTED, int(expected))
+    rows = integer_from(1, expected)
+    if rows is not None:
+        return max(LEAST_EXPECTED, rows)
     raise ArgumentError(
         f"expected_rows: must be a whole number from 1 on; got {expected!r}. Leave it out to plan for even"
         " groups"

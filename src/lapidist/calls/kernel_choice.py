@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lapidist.calls import argument_rules
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
+from lapidist.integers import integer
 
 if TYPE_CHECKING:
     from lapidist.build.compile_policy import Compiling
@@ -59,8 +60,8 @@ def checked(choices: Choices) -> Choices:
 
 def is_kernel(kernel: object) -> bool:
     """Whether it names a kernel, or is one."""
-    if isinstance(kernel, (str, int)):
-        return not isinstance(kernel, bool)
+    if isinstance(kernel, str) or integer(kernel) is not None:
+        return True
     from lapidist.kernels.kernel import Kernel
 
     return isinstance(kernel, Kernel)
@@ -68,9 +69,7 @@ def is_kernel(kernel: object) -> bool:
 
 def require_place(device: object) -> None:
     is_object = type(device).__name__.lower() == "device"  # of torch, CuPy
-    if device is not None and (
-        isinstance(device, bool) or (not isinstance(device, (int, str)) and not is_object)
-    ):
+    if device is not None and not (isinstance(device, str) or is_object or integer(device) is not None):
         raise ArgumentError(
             f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out'
         )

@@ -13,6 +13,7 @@ ENDS = "Write offsets=, where each group ends: the running sum of the sizes, as 
 LAYOUT = "Leave it out: an array's own strides say it"
 EPILOGUE = "Pass an epilogue: epilogue=lapidist.epilogues."
 NO_EPILOGUE = "Apply it to the result: this product takes no epilogue"
+SCALED = "Write lapidist.torch.scaled(a, b, scale_a, scale_b)"
 NO_GROUPS = "lapidist.grouped takes offsets=, where each group ends"
 
 # words of BLAS, NumPy, torch, CUTLASS and cuBLASLt, as they are compared: without case and underscores
@@ -117,6 +118,8 @@ def way_out(name: str, names: list[str], home: str) -> str:
         return f"Write {meant}="
     if name == "out" and home == "lapidist.jax":
         return "Leave it out: JAX has no arrays to write to"
+    if meant.startswith("scale_") and home == "lapidist.torch":
+        return SCALED
     if plain(name) in WAYS_OUT:
         return possible(WAYS_OUT[plain(name)], names)
     if meant.startswith("trans_"):

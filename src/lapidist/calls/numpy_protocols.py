@@ -66,6 +66,10 @@ def takes_over(array: Any) -> bool:
 
 def require_functions(array: Any, name: str) -> None:
     if getattr(type(array), "__array_ufunc__", overrides_numpy) is None:
+        way_out = getattr(type(array), "WAY_OUT", "")  # of packed weights
+        if way_out:
+            way_out = "Write the weight behind the rows: matmul(x, w)" if name == "a" else way_out
+            raise DTypeError(f"{name}: must be an array here; got {type(array).__name__}. {way_out}")
         raise DTypeError(
             f"{name}: must be of a class that NumPy's functions take; {type(array).__name__} forbids them by"
             " __array_ufunc__ = None. Call its own method, or pass its numbers through numpy.asarray"

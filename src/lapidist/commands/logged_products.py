@@ -8,6 +8,7 @@ from pathlib import Path
 from lapidist.errors import ArgumentError
 from lapidist.planning.logged_shapes import Logged, of_line
 from lapidist.planning.shape_log import VARIABLE
+from lapidist.writable import is_folder
 
 
 def read_shapes(path: Path) -> list[Logged]:
@@ -15,10 +16,8 @@ def read_shapes(path: Path) -> list[Logged]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(
-            f"--shapes: must be a file that {VARIABLE} named; {error}. Run the program with"
-            f" {VARIABLE}={path} first"
-        ) from error
+        way_out = "Name a file in it" if is_folder(path) else f"Run the program with {VARIABLE}={path} first"
+        raise ArgumentError(f"--shapes: must be a file that {VARIABLE} named; {error}. {way_out}") from error
     return [logged_of(line, number) for line, number in first_lines(lines)]
 
 

@@ -19,6 +19,7 @@ from lapidist.distributed.collectives import sum_by_tree
 from lapidist.distributed.product_options import Options
 from lapidist.dtypes import EMULATIONS, IEEE, Precision, tier_of
 from lapidist.errors import ArgumentError, ShapeError
+from lapidist.integers import integer_from
 
 ROOM = 1 << 28  # bytes of chunks' sums that are there at once
 
@@ -29,8 +30,10 @@ def chunks_of_rank(
     """How many chunks are this rank's. `k`: this rank's, too."""
     if chunks is None:
         return None
-    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1 or chunks & (chunks - 1):
+    count = integer_from(1, chunks)
+    if count is None or count & (count - 1):
         raise ArgumentError(f"chunks: must be a power of two; got {chunks!r}. Write 8, say")
+    chunks = count
     if invariant is False:
         raise ArgumentError(
             "invariant: must be True or None with chunks, each of which has one order of sums; got False."

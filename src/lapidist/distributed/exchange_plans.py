@@ -11,6 +11,7 @@ from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, NVLINK, Exchange, Product, Reach, Times
 from lapidist.dtypes import name_of, outputs_of, size_of
 from lapidist.errors import ArgumentError
+from lapidist.integers import integer_from
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.family import MATHS
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS
@@ -145,9 +146,9 @@ def plan(
     """
     if product not in WAYS:
         raise ArgumentError(f"product: must be one of {', '.join(WAYS)}; got {product!r}. Write one of these")
-    for name, value in (("rows", rows), ("n", n), ("k", k), ("ranks", ranks)):
-        if not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name}: must be a whole number from 1 on; got {value!r}. Write an extent")
+    rows, n, k, ranks = (
+        extent(name, value) for name, value in (("rows", rows), ("n", n), ("k", k), ("ranks", ranks))
+    )
     if group is not None:
         from lapidist.distributed.group_facts import reach_of
 
@@ -155,6 +156,14 @@ def plan(
     else:
         reach = Reach(ranks, chip(device), NVLINK if peers else NETWORK, "" if peers else "peers=False")
     return plan_of(exchange_of(product, rows, n, k, name_of(dtype, "dtype"), reach.ranks), reach)
+
+
+def extent(name: str, value: Any) -> int:
+    number = integer_from(1, value)
+    if number is None:
+        way_out = "Write how many there are" if name == "ranks" else "Write an extent"
+        raise ArgumentError(f"{name}: must be a whole number from 1 on; got {value!r}. {way_out}")
+    return number
 
 
 def exchange_of(

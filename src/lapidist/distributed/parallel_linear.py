@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NoReturn
 
+from lapidist.calls.keywords import unexpected
 from lapidist.distributed.compiled_products import is_compiling, shared_in_graph
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of
@@ -15,8 +17,8 @@ from lapidist.distributed.parallel_products import (
     products_of_rows,
 )
 from lapidist.distributed.product_gradients import Shared
-from lapidist.distributed.product_options import Options
-from lapidist.distributed.rank_epilogues import followed, in_order
+from lapidist.distributed.product_options import OTHER_NAMES, Options
+from lapidist.distributed.rank_epilogues import followed, in_order, require_follows
 from lapidist.distributed.row_products import (
     MATRIX,
     RowProducts,
@@ -41,6 +43,7 @@ def column_parallel_linear(
     precision: Precision = IEEE,
     invariant: bool | None = None,
     way: Way | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """input @ weight.T + bias, where every rank has some rows of weight, and so some columns of the result.
 
@@ -65,6 +68,8 @@ def column_parallel_linear(
     -------
     tensor, or a list of them if weight is a list
     """
+    if unknown:
+        raise unexpected(column_parallel_linear, unknown, OTHER_NAMES)
     require_weights(input, weight)
     if sequence_dim is not None:
         how: dict[str, Any] = {"precision": precision, "invariant": invariant, "way": way}
@@ -93,6 +98,7 @@ def row_parallel_linear(
     invariant: bool | None = None,
     chunks: int | None = None,
     way: Way | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """input @ weight.T + bias, where every rank has some columns of input and of weight.
 
@@ -120,6 +126,8 @@ def row_parallel_linear(
     -------
     tensor
     """
+    if unknown:
+        raise unexpected(row_parallel_linear, unknown, OTHER_NAMES)
     require_weights(input, weight)
     how: dict[str, Any] = {
         "trans_b": True,
@@ -132,15 +140,18 @@ def row_parallel_linear(
     require_rows(input, dim, "input", "sequence_dim")
     dim, epilogue = dim % input.ndim, in_order(epilogue, dim, input.shape[:-1])
     require_bias(bias, len(weight), result_dtype(input, None))
+    extent, ranks = input.shape[dim], 1 if sequence_dim is None else place_in(group)[1]
+    if extent % ranks:
+        raise ShapeError(
+            f"input: its extent along sequence_dim must divide by the number of ranks, {ranks}, as layers"
+            f" take equal parts; got {extent}. Pad it, or use matmul_reduce_scatter"
+        )
+    if not is_compiling():
+        shape = math.prod(input.shape[:-1]) // ranks, len(weight)
+        require_follows(epilogue, input, shape, result_dtype(input, None))
     if sequence_dim is None:
         total = matmul_all_reduce(input, weight, group, **how)
     else:
-        extent, (_, ranks) = input.shape[sequence_dim], place_in(group)
-        if extent % ranks:
-            raise ShapeError(
-                f"input: its extent along sequence_dim must divide by the number of ranks, {ranks}, as layers"
-                f" take equal parts; got {extent}. Pad it, or use matmul_reduce_scatter"
-            )
         total = matmul_reduce_scatter(input, weight, group, dim=sequence_dim, **how)
         if bias is not None:
             bias = shared_in_graph(bias, group) if is_compiling() else Shared.apply(bias, group_of(group))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
+from lapidist.calls.keywords import unexpected
 from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.chunk_products import chunks_of_rank, require_no_factors
@@ -13,8 +15,8 @@ from lapidist.distributed.compiled_products import FUNCTIONS, in_graph, is_compi
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Reduced, recorded, require_no_scales
-from lapidist.distributed.product_options import Options, type_named
-from lapidist.distributed.rank_epilogues import followed, in_order, shaped, tensors_of
+from lapidist.distributed.product_options import OTHER_NAMES, Options, type_named
+from lapidist.distributed.rank_epilogues import followed, in_order, require_follows, shaped, tensors_of
 from lapidist.distributed.row_products import (
     RowProducts,
     in_rows,
@@ -44,6 +46,7 @@ def all_gather_matmul(
     epilogue: Any = None,
     invariant: bool | None = None,
     way: Way | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """a @ b + bias, where every rank has some rows of a and a b of its own.
 
@@ -70,6 +73,8 @@ def all_gather_matmul(
     -------
     tensor, or a list of them if b is a list
     """
+    if unknown:
+        raise unexpected(all_gather_matmul, unknown, OTHER_NAMES)
     several = isinstance(b, list | tuple)
     matrices = list(b) if several else [b]
     if extent is not None:
@@ -99,6 +104,7 @@ def matmul_reduce_scatter(
     invariant: bool | None = None,
     chunks: int | None = None,
     way: Way | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """This rank's part along `dim` of the sum over ranks of a @ b. Terms are added in the order of ranks.
 
@@ -124,6 +130,8 @@ def matmul_reduce_scatter(
     -------
     tensor
     """
+    if unknown:
+        raise unexpected(matmul_reduce_scatter, unknown, OTHER_NAMES)
     require_no_factors(chunks, scale_a, scale_b)
     a, scale_a, length = equal_parts(a, scale_a, dim, group)
     options = Options(trans_b, type_named(out_dtype), precision, invariant, chunks)
@@ -145,6 +153,7 @@ def matmul_all_reduce(
     invariant: bool | None = None,
     chunks: int | None = None,
     way: Way | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """The sum over ranks of a @ b, on every rank. All have the same bits.
 
@@ -168,6 +177,8 @@ def matmul_all_reduce(
     -------
     tensor
     """
+    if unknown:
+        raise unexpected(matmul_all_reduce, unknown, OTHER_NAMES)
     require_no_factors(chunks, scale_a, scale_b)
     options = Options(trans_b, type_named(out_dtype), precision, invariant, chunks)
     return sum_of_products("reduce", a, b, (scale_a, scale_b), epilogue, group, options, way)
@@ -183,6 +194,7 @@ def matmul_in_chunks(
     precision: Precision = IEEE,
     epilogue: Any = None,
     device: str | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """a @ b on one card, with the bits of `matmul_all_reduce(..., chunks=chunks)` over several.
 
@@ -206,6 +218,8 @@ def matmul_in_chunks(
     >>> lapidist.distributed.matmul_in_chunks(torch.ones(2, 64), torch.ones(64, 3), chunks=4).shape
     torch.Size([2, 3])
     """
+    if unknown:
+        raise unexpected(matmul_in_chunks, unknown, OTHER_NAMES)
     rows, leading = in_rows(a, 0, "a")
     bound = in_order(epilogue, 0, leading)
     parts = chunks_of_rank(chunks, 1, rows.shape[1], None, precision)
@@ -296,6 +310,9 @@ def sum_of_products(
         options = replace(options, chunks=parts)
         products = RowProducts([b], options, present(scale_b))
         require_fit(rows, products)
+        part = leading[0] // members_of(group).ranks if kind == "scatter" else leading[0]
+        count = math.prod(leading[1:]) * (part if length is None else length)
+        require_follows(bound, rows, (count, products.columns(0)), dtype)
         if recorded(rows, b):
             require_no_scales(*factors)
             total = FUNCTIONS[kind].apply(rows, group, options, way, b)

@@ -8,6 +8,18 @@ from typing import Any
 from lapidist.dtypes import IEEE, Precision, name_of
 from lapidist.frameworks.new_arrays import torch_dtype
 
+# words of torch.distributed and of lapidist.gemm, without case and underscores, and what is meant by them
+OTHER_NAMES = {
+    **dict.fromkeys(("processgroup", "pg", "groupname", "mesh", "devicemesh", "tpgroup"), "Write group="),
+    **dict.fromkeys(("scatterdim", "gatherdim", "axis"), "Write dim="),
+    **dict.fromkeys(("transposeb", "transb"), "Write trans_b="),
+    **dict.fromkeys(("dtype", "outputdtype"), "Write out_dtype="),
+    "asyncop": "Leave it out: the call is ordered on the current stream, as a product is",
+    "out": "Leave it out: the result is a new tensor",
+    "transa": "Leave it out: a's rows lie on ranks, or its columns. Pass a.T",
+    "activation": "Pass an epilogue: epilogue=lapidist.epilogues.relu, say",
+}
+
 
 def type_named(out_dtype: Any) -> Any:
     """torch's type, of which callers may write the name."""

@@ -66,20 +66,28 @@ def has_rows(result: Result) -> bool:
     return result.then not in REDUCTIONS or REDUCTIONS[result.then].over == OF_ROWS
 
 
+def without_k(rows: Any, shape: tuple[int, int], dtype: Any) -> tuple[Any, Any]:
+    """Operands of k = 0, where `rows` are, whose product has this shape and type."""
+    operands = torch.int8 if dtype == torch.int32 else dtype
+    return rows.new_empty((shape[0], 0), dtype=operands), rows.new_empty((0, shape[1]), dtype=operands)
+
+
+def require_follows(bound: BoundEpilogue | None, rows: Any, shape: tuple[int, int], dtype: Any) -> None:
+    """Refuse a function that cannot follow sums of this shape and type, before `rows` are multiplied."""
+    if bound is not None:
+        fake_tensors.of_gemm(*without_k(rows, shape, dtype), epilogue=bound)
+
+
 def followed(total: Any, bound: BoundEpilogue | None, dim: int, dtype: Any) -> Any:
     """The function of sums in the shape of the operand, and its results. `dtype`: D's."""
     if bound is None:
         return in_type(total, dtype)
     rows, leading = in_rows(total, dim, "a")
-    operands = torch.int8 if rows.dtype == torch.int32 else rows.dtype  # whose products are of the type
-    nothing = (
-        rows.new_empty((len(rows), 0), dtype=operands),
-        rows.new_empty((0, rows.shape[1]), dtype=operands),
-    )
     if is_compiling() or recorded(rows, *tensors_of([bound])):
-        fake_tensors.of_gemm(*nothing, rows, beta=1.0, epilogue=bound)  # refuses operands that do not fit
+        require_follows(bound, rows, tuple(rows.shape), rows.dtype)
         values = by_torch(bound, rows.to(type_of_sums(rows, rows)), dtype)
     else:
+        nothing = without_k(rows, tuple(rows.shape), rows.dtype)
         product = api.gemm(*nothing, rows, beta=1.0, epilogue=bound)
         results = product if isinstance(product, tuple) else (product,)
         values = [

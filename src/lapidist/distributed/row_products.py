@@ -28,6 +28,7 @@ from lapidist.epilogues.steps import ROW, SCALAR
 from lapidist.epilogues.tracing import epilogue as lapidist_epilogue
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.integers import integer_from
 from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.owners import Owners
 
@@ -281,7 +282,8 @@ def require_rows(a: Any, dim: int, name: str, of_dim: str = "dim") -> None:
     require_tensor(name, a)
     if a.ndim < MATRIX:
         raise ShapeError(f"{name}: must have two dimensions or more; got {tuple(a.shape)}. Pass rows of k")
-    if not isinstance(dim, int) or not -a.ndim <= dim < a.ndim or dim in (-1, a.ndim - 1):
+    axis = integer_from(-a.ndim, dim)
+    if axis is None or axis % a.ndim == a.ndim - 1 or axis >= a.ndim:
         raise ArgumentError(f"{of_dim}: must be a dimension before the last one; got {dim!r}. Write 0, say")
 
 

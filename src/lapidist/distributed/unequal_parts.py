@@ -15,6 +15,7 @@ from lapidist.distributed.group_facts import group_of, members_of, values_of_ran
 from lapidist.distributed.row_factors import row_factors
 from lapidist.distributed.row_products import in_rows
 from lapidist.errors import ArgumentError, ShapeError
+from lapidist.integers import integer_from
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -68,12 +69,13 @@ def require_parts(extent: int, length: int, group: Any) -> None:
 def equal_shard(a_shard: Any, scale: Any, dim: int, extent: Any, group: Any) -> tuple[Any, Any]:
     """This rank's part of an a of that extent, and factors of its rows, as long as the longest one."""
     _, ranks = place_in(group)
-    if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+    length = integer_from(1, extent)
+    if length is None:
         raise ArgumentError(f"extent: must be a whole number from 1 on; got {extent!r}. Write a's along dim")
     rows, _ = in_rows(a_shard, dim, "a_shard")
     if not is_compiling():
-        require_parts(extent, a_shard.shape[dim], group_of(group))
-    longer = padded(a_shard, dim, longest_part(extent, ranks))
+        require_parts(length, a_shard.shape[dim], group_of(group))
+    longer = padded(a_shard, dim, longest_part(length, ranks))
     if scale is not None:
         factors = row_factors(scale, rows)
         scale = padded(factors, 0, longer.numel() // max(1, longer.shape[-1]))

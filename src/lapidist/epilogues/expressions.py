@@ -6,15 +6,15 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Iterable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from types import FrameType
 from typing import Any, Protocol
 
 from lapidist.epilogues.operations import OPERATIONS
+from lapidist.epilogues.philox import SEEDS, is_seed
 from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function, Parameter, Result, Step
 from lapidist.errors import ArgumentError
 
-SEEDS = "0 or more and below 2^64"
 POWERS = range(1, 9)
 WHERE = "Choose with lapidist.where(condition, a, b)"
 
@@ -367,10 +367,6 @@ def is_real_array(value: Any) -> bool:
         return False
     kind = getattr(value.dtype, "kind", None)  # of NumPy's types; "V" are those of ml_dtypes
     return kind in tuple("biufV") if kind else not getattr(value.dtype, "is_complex", False)
-
-
-def is_seed(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**64
 
 
 def the_sum(tape: Tape, which: str = "") -> Expression:

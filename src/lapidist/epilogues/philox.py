@@ -6,10 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lapidist.integers import integer
+
 ROUNDS, WORD = 10, 32
 LOW = 2**WORD - 1
 FACTORS = 0xD2511F53, 0xCD9E8D57
 STEPS = 0x9E3779B9, 0xBB67AE85  # of the key, from round to round
+SEEDS = "0 or more and below 2^64"
+
+
+def is_seed(value: object) -> bool:
+    return integer(value) in range(1 << 2 * WORD)
 
 
 def multiplied(word: Any, factor: int) -> tuple[Any, Any]:

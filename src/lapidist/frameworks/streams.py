@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.errors import ArgumentError
+from lapidist.integers import integer
 
 
 def stream_of(framework: str, device: int) -> int:
@@ -22,9 +23,8 @@ def stream_of(framework: str, device: int) -> int:
 
 def stream_handle(stream: Any) -> int:
     """The raw handle of a stream the caller chose."""
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        handle: Any = stream
-    else:
+    handle: Any = integer(stream)
+    if handle is None:
         handles = (getattr(stream, attribute, None) for attribute in ("cuda_stream", "ptr", "handle"))
         handle = next((attribute_value for attribute_value in handles if attribute_value is not None), None)
     try:

@@ -11,7 +11,7 @@ from lapidist.dtypes import IEEE, TF32
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.jax.operators import bind
 from lapidist.jax.product import OFFSETS, Product
-from lapidist.jax.public_calls import array_of, checked, place, types_of
+from lapidist.jax.public_calls import array_of, checked, naming_types, place, types_of
 
 # by JAX's names: what the default and "high" are on its GPUs, too
 PRECISIONS = {
@@ -26,6 +26,7 @@ PRECISIONS = {
 }
 
 
+@naming_types
 def ragged_dot(
     lhs: Any,
     rhs: Any,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from functools import wraps
+from inspect import signature
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 import jax
 import numpy as np
@@ -26,7 +28,29 @@ from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind_all
 from lapidist.jax.product import Product, operands_of, outline_of
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 
+
+def naming_types(function: Function) -> Function:
+    """Errors call the type of the result as the caller did, who may write preferred_element_type."""
+    accepted = signature(function)
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except DTypeError as error:
+            arguments = accepted.bind(*args, **options).arguments
+            subject, _, rest = str(error).partition(":")
+            by_synonym = arguments.get("out_dtype") is None and "preferred_element_type" in arguments
+            if subject != "out_dtype" or not by_synonym:
+                raise
+            raise DTypeError(f"preferred_element_type:{rest}") from None
+
+    return cast(Function, call)
+
+
+@naming_types
 def matmul(
     a: Any,
     b: Any,
@@ -60,6 +84,7 @@ def matmul(
     return delivered(arrays, product, row, column)
 
 
+@naming_types
 def gemm(
     a: Any,
     b: Any,
@@ -98,6 +123,7 @@ def gemm(
     return delivered(arrays, product)
 
 
+@naming_types
 def linear(
     input: Any,
     weight: Any,

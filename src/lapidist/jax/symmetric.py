@@ -17,10 +17,11 @@ from lapidist.jax.complex_numbers import mirrored
 from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind
 from lapidist.jax.product import Product
-from lapidist.jax.public_calls import arrays_and_numbers, checked, flag, place, scaled, types_of
+from lapidist.jax.public_calls import arrays_and_numbers, checked, flag, naming_types, place, scaled, types_of
 from lapidist.problems.problem import BOTH
 
 
+@naming_types
 def gram(
     a: Any,
     c: Any = None,

@@ -5,6 +5,7 @@ and the bench measures.
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
@@ -284,9 +285,11 @@ def kernel_named(name: str | int | Kernel) -> Kernel:
         return RUNGS[int(named) - 1]
     kernel = BY_NAME.get(named)
     if kernel is None:
+        close = get_close_matches(named, BY_NAME, 1)
         production = ", ".join(row.name for row in KERNELS if row.kind == "production")
+        way_out = f"Write {close[0]}" if close else f"Name one of {production}"
         raise ArgumentError(
-            f"kernel: must be a kernel's name, or a rung's number from 1 to {len(RUNGS)}; got {name!r}. Name"
-            f" one of {production}, or another that `lapidist kernels` lists"
+            f"kernel: must be a kernel's name, or a rung's number from 1 to {len(RUNGS)}; got {name!r}."
+            f" {way_out}, or another that `lapidist kernels` lists"
         )
     return kernel

@@ -15,13 +15,20 @@ from lapidist.dtypes import name_of, numpy_dtype, size_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
 from lapidist.frameworks.host_arrays import on_host
+from lapidist.integers import integer, integer_from
 from lapidist.problems.matrix import VECTOR_BYTES
 
 STAND_IN_DISTANCE = 1 << 56  # bytes between stand-in addresses: so no check finds that operands overlap
 
 
-def is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def pair_of_integers(name: str, pair: Any) -> tuple[int, ...]:
+    numbers = tuple(map(integer, pair)) if isinstance(pair, tuple) else ()
+    if len(numbers) != 2 or None in numbers:
+        raise ShapeError(
+            f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}."
+            " Pass a tuple of int"
+        )
+    return numbers  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +65,15 @@ class Pointers:
     alignment: int = 0  # 0: that of an element
 
     def __post_init__(self) -> None:
-        bits = self.alignment
-        if not is_integer(bits) or bits < 0 or bits & (bits - 1):
+        bits = integer_from(0, self.alignment)
+        if bits is None or bits & (bits - 1):
             raise ArgumentError(
-                f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it out to promise nothing"
+                f"alignment: must be a power of two, in bytes; got {self.alignment!r}. Leave it out to"
+                " promise nothing"
             )
-        for name, pair in (
-            ("shape", self.shape),
-            ("strides", (0, 0) if self.strides is None else self.strides),
-        ):
-            if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(is_integer, pair)):
-                raise ShapeError(
-                    f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}."
-                    " Pass a tuple of int"
-                )
+        object.__setattr__(self, "alignment", bits)
+        for name in ("shape", "strides")[: 1 if self.strides is None else 2]:
+            object.__setattr__(self, name, pair_of_integers(name, getattr(self, name)))
         if min(self.shape) < 0:
             raise ShapeError(
                 f"shape: must be of 0 or more rows and columns; got {self.shape!r}. A step backwards is for"

@@ -9,6 +9,7 @@ import numpy as np
 from lapidist.calls.keywords import unexpected
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
+from lapidist.integers import integer_from
 from lapidist.quantised.fragment_order import as_words
 from lapidist.quantised.number_formats import GROUP_OF, GROUPS, SYMMETRIC_ZERO, format_named
 from lapidist.quantised.packed_weight import (
@@ -65,8 +66,8 @@ def pack(
         raise ArgumentError(f"group: {format} has a factor for {only} steps of k; got {group}. Leave it out")
     k, n = plain.shape
     require_blocks(k)
-    size = only if only is not None else k if group is None else group
-    if not isinstance(size, int) or size <= 0 or k % size:
+    size = only if only is not None else k if group is None else integer_from(1, group)
+    if size is None or k % size:
         fitting = [str(steps) for steps in GROUPS if k % steps == 0]
         named = f"{', '.join(fitting[:-1])} or {fitting[-1]}"
         raise ArgumentError(f"group: must divide k = {k}; got {group!r}. Take {named}")
@@ -95,8 +96,8 @@ def floats_of(weight: Any) -> Any:
     dtype = str(plain.dtype).removeprefix("torch.")
     if plain.ndim != 2 or not plain.shape[1]:
         raise ShapeError(
-            f"weight: must be a matrix (k, n) with columns; got shape {tuple(plain.shape)}. Pack matrices one"
-            " by one"
+            f"weight: must be a matrix (k, n) with columns; got shape {tuple(plain.shape)}. Pass a matrix, or"
+            " a stack of three dimensions"
         )
     if dtype not in ("float64", "float32", "float16", "bfloat16"):
         raise DTypeError(f"weight: must hold floats to be quantised; got {dtype}. Convert it")

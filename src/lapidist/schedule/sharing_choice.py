@@ -7,6 +7,7 @@ from typing import Literal
 
 from lapidist.config import AUTO
 from lapidist.errors import ArgumentError
+from lapidist.integers import integer_from
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 
 ScheduleName = Literal["auto", "data_parallel", "stream_k"]
@@ -41,19 +42,15 @@ class Sharing:
                 f"schedule: must be one of {kinds} or a lapidist.schedule.Schedule; got {self.schedule!r}. "
                 "Leave it out to let the planner choose"
             )
-        if not is_word(self.split_k, (AUTO,)) and not is_count(self.split_k):
-            raise ArgumentError(
-                f'split_k: must be "auto" or a number of at least 1; got {self.split_k!r}. 1 splits nothing'
-            )
+        if not is_word(self.split_k, (AUTO,)):
+            self._count("split_k", 'must be "auto" or a whole number from 1 on', "1 splits nothing")
         if self.split_k != AUTO and self.schedule != AUTO:
             raise ArgumentError(
                 f"split_k: is a schedule of its own; got split_k={self.split_k} and a schedule. Pass one of"
                 " them"
             )
-        if self.avail_sms is not None and not is_count(self.avail_sms):
-            raise ArgumentError(
-                f"avail_sms: must be at least 1; got {self.avail_sms!r}. Leave it out to use the whole chip"
-            )
+        if self.avail_sms is not None:
+            self._count("avail_sms", "must be a whole number from 1 on", "Leave it out to use the whole chip")
         if self.reduction is not None and not is_word(self.reduction, REDUCTIONS):
             raise ArgumentError(
                 f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}. "
@@ -72,6 +69,13 @@ class Sharing:
                 "reduction: 'atomic' adds in any order, and deterministic is True. Pass deterministic=False,"
                 " or take 'turnstile'"
             )
+
+    def _count(self, name: str, rule: str, way_out: str) -> None:
+        given = getattr(self, name)
+        count = integer_from(1, given)
+        if count is None:
+            raise ArgumentError(f"{name}: {rule}; got {given!r}. {way_out}")
+        object.__setattr__(self, name, count)
 
     def __str__(self) -> str:
         """What the caller fixed, in the caller's notation."""
@@ -120,10 +124,6 @@ class Sharing:
 
 
 PLANNED = Sharing()
-
-
-def is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def fitting(schedule: Schedule, grid: TileGrid) -> Schedule:

@@ -77,6 +77,11 @@ def require_into(into: Any, weight: Any, name: str, dimensions: int) -> None:
             "into: must be a tensor here; got a TokenTree, which sums gradients of linear's weight. Pass"
             f" torch.zeros_like({name}, dtype=torch.float32)"
         )
+    if not isinstance(into, torch.Tensor):
+        raise ArgumentError(
+            f"into: must be a tensor; got {type(into).__name__}. Make it with torch.zeros_like({name},"
+            " dtype=torch.float32)"
+        )
     if into.shape != weight.shape or into.requires_grad or weight.ndim != dimensions:
         raise ShapeError(
             f"into: must be a tensor of {name}'s {dimensions} dimensions, without a gradient of its own; got"

@@ -17,8 +17,9 @@ import torch
 from lapidist import api
 from lapidist.calls import grouped as grouped_calls
 from lapidist.calls.number_rules import require_flag
+from lapidist.calls.operation import is_invariant
 from lapidist.dtypes import IEEE, TF32, Precision
-from lapidist.errors import CompileError, LapidistError, LaunchError
+from lapidist.errors import ArgumentError, CompileError, LapidistError, LaunchError, RefusalError
 
 KEY = torch._C.DispatchKey.BackendSelect
 BELOW = torch._C._dispatch_keyset_full_after(KEY)
@@ -36,8 +37,10 @@ def everywhere(invariant: bool = False) -> Iterator[None]:
     not multiply (complex numbers, integers, two types) stays torch's.
 
     `invariant`: whether rows of these products have the same bits whatever other rows there are, in the whole
-    process while such a block is open."""
-    require_flag("invariant", invariant)
+    process while such a block is open. What lapidist refuses then is an error, as are tensors in host memory.
+    """
+    way_out = "Open the block without it, or write lapidist.torch.swap(model)"
+    require_flag("invariant", invariant, *[way_out] * isinstance(invariant, torch.nn.Module))
     _blocks.enter(bool(invariant))
     try:
         yield
@@ -107,6 +110,15 @@ def route(op: Any, product: Callable[..., Any], keys: Any, *args: Any, **options
         result = product(*args, **options)
     except (CompileError, LaunchError):
         raise
+    except (ArgumentError, RefusalError):
+        if is_invariant(_blocks.invariant):  # torch's kernel would not keep the bits of rows
+            if args[0].is_cpu:
+                raise ArgumentError(
+                    "invariant: holds for kernels on a GPU; got tensors in host memory. Move them to a GPU,"
+                    " or multiply them outside of the block"
+                ) from None
+            raise
+        result = None
     except LapidistError:
         result = None
     finally:

@@ -269,7 +269,8 @@ def packed_by_name(model: Any, layer: Any, weights: str, group: int | None) -> l
         return packed_weights(layer, weights, group)
     except ShapeError as error:
         name = next(name for name, each in model.named_modules() if each is layer)
-        raise ShapeError(f"{error}. It is that of the layer {name!r}") from error
+        where = f"the layer {name!r}" if name else "the model itself, which is a layer"
+        raise ShapeError(f"{error}. It is that of {where}") from error
 
 
 def with_packed_weights(
@@ -352,17 +353,16 @@ def swap(
     require_mesh(mesh, plan=plan, sequence_dim=sequence_dim)
     if weights is not None or group is not None:
         others = {"dtype": dtype, "invariant": invariant, "precision": precision}
-        return with_packed_weights(model, where, weights, group, (mesh, plan, sequence_dim), others)
-    if mesh is not None:
-        for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
-            if invariant is not None:
-                layer.invariant = invariant
-            if dtype is not None:
-                layer.eight_bits = dtype, factors
-    layers = chosen(model, where)
-    if not layers and mesh is None:
+        swapped = with_packed_weights(model, where, weights, group, (mesh, plan, sequence_dim), others)
+    else:
+        factored = None if dtype is None else (dtype, factors)
+        for layer in () if mesh is None else split_over_mesh(model, mesh, plan, sequence_dim, where):
+            layer.invariant = layer.invariant if invariant is None else invariant
+            layer.eight_bits = factored or layer.eight_bits
+        swapped = Swapped(chosen(model, where), factored, invariant, precision)
+    if not len(swapped) and mesh is None:
         warnings.warn(f"model: must have layers to swap; {why_none(model)}", stacklevel=2)
-    return Swapped(layers, None if dtype is None else (dtype, factors), invariant, precision)
+    return swapped
 
 
 def why_none(model: Any) -> str:

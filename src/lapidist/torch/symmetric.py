@@ -21,6 +21,7 @@ from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.integers import integer_from
 from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.batches import map_gram, map_symmetric_matmul
@@ -240,7 +241,7 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
             f"gradient: must be a matrix, or a batch of them; got {tuple(gradient.shape)}. Vectors and"
             " scalars take another optimiser"
         )
-    if not isinstance(steps, int) or steps < 1:
+    if integer_from(1, steps) is None:
         raise ArgumentError(f"steps: must be a whole number from 1 on; got {steps!r}. Leave it out for 5")
     of_x, of_cube, of_fifth = QUINTIC
     x = gradient.to(torch.bfloat16)

@@ -16,6 +16,7 @@ import torch
 from lapidist.dtypes import accumulators_of
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.integers import integer_from
 from lapidist.torch import operators
 from lapidist.torch.invariant_precision import summed_freely
 
@@ -40,9 +41,10 @@ class TokenTree:
     """
 
     def __init__(self, tokens: int) -> None:
-        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        leaf = integer_from(1, tokens)
+        if leaf is None:
             raise ArgumentError(f"tokens: must be a whole number from 1 on; got {tokens!r}. Write 512, say")
-        self.tokens = tokens
+        self.tokens = leaf
         self._sums: list[tuple[int, Any]] = []  # leaves in each sum, the most first
 
     def require_leaves(self, rows: int) -> None:

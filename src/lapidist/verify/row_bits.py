@@ -11,6 +11,7 @@ import numpy as np
 
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
+from lapidist.integers import integer_from
 
 SIZES = (1, 2, 3, 5, 8, 13, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200, 256, 257, 512, 1000, 1024, 2048, 4096)
 STARTS = 3  # for each number of rows: the first, the last, and some between
@@ -108,12 +109,12 @@ def invariant(
 def require_calls(sizes: Any, starts: Any) -> None:
     listed = isinstance(sizes, Iterable)
     for size in sizes if listed else (0,):
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        if integer_from(1, size) is None:
             raise ArgumentError(
                 f"sizes: must be numbers of rows, 1 or more; got {size if listed else sizes!r}. Leave it out,"
                 " or pass (1, 16), say"
             )
-    if isinstance(starts, bool) or not isinstance(starts, int) or starts < 1:
+    if integer_from(1, starts) is None:
         raise ArgumentError(f"starts: must be a whole number from 1 on; got {starts!r}. Leave it out")
 
 
