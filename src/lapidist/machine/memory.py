@@ -235,7 +235,7 @@ class Address:
         size = values[0].dtype.itemsize
         region = self.find(offset, size * len(values), site)
         self.check_aligned(offset, size * len(values), site)
-        self.m.observer.accessed(self, offset, size * len(values), site, "store")
+        self.m.observer.accessed(self, offset, size * len(values), site, "store", values)
         self.m.polls = 0
         self.m.observer.stored(self, offset, values, site)
         if region is None:

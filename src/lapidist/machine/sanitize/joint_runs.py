@@ -96,7 +96,9 @@ class Loads(Observer):
     def __init__(self) -> None:
         self.list: list[tuple[Address, int, int, int]] = []
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, kind: str, values: tuple[Array, ...] = ()
+    ) -> None:
         self.list.append((address, offset, size, site))
 
 
@@ -303,7 +305,7 @@ class JointRuns:
             near = races.near(warp)
             if shadow.racing_write(at, warp, near, clocks, PLAIN, races.scopes) >= 0:
                 return False
-            if shadow.racing_lane(at, warp, reads.lanes, int(clocks.met[warp])) >= 0:
+            if shadow.racing_lane(at, warp, reads.lanes, clocks) >= 0:
                 return False
         now = clocks.now(warp)
         for reads in run.reads:
