@@ -190,12 +190,12 @@ def chip_of_numba(capability: tuple[int, int]) -> Iterator[None]:
     need not be one."""
     from numba.cuda import dispatcher
 
-    asked = dispatcher.get_current_device
+    original = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
     try:
         yield
     finally:
-        dispatcher.get_current_device = asked
+        dispatcher.get_current_device = original
 
 
 def unpacked(arguments: Sequence[Any]) -> list[Any]:

@@ -64,9 +64,9 @@ def items(operand: Operand) -> tuple[Operand, ...]:
 
 
 def require_registers(i: Instruction, operand: Operand, count: int, what: str) -> None:
-    given = len(items(operand))
-    if given != count:
-        raise PtxError(f"{i.site}: {what} takes {count} register{'s' * (count != 1)}, got {given}")
+    count_of = len(items(operand))
+    if count_of != count:
+        raise PtxError(f"{i.site}: {what} takes {count} register{'s' * (count != 1)}, got {count_of}")
 
 
 def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:

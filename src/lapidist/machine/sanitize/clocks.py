@@ -135,24 +135,24 @@ class Clocks:
 
     def meet_in_part(self, warp: int, lanes: Array) -> None:
         """Let these lanes of a warp meet. Others are where they were."""
-        known = self.parts.get(warp)
-        if known is None:
-            known = self.parts[warp] = np.full((32, 32), self.met[warp], np.int32)
-        together = known[lanes].max(axis=0)
+        partial = self.parts.get(warp)
+        if partial is None:
+            partial = self.parts[warp] = np.full((32, 32), self.met[warp], np.int32)
+        together = partial[lanes].max(axis=0)
         together[lanes] = self.now(warp)
-        known[lanes] = together
+        partial[lanes] = together
         self.tick(warp)
 
-    def apart(self, warp: int, lanes: Array, others: Array, moments: Array) -> Array:
+    def unordered(self, warp: int, lanes: Array, partners: Array, moments: Array) -> Array:
         """Whether each lane is not ordered after what the other one did at that moment."""
-        late, known = moments > self.met[warp], self.parts.get(warp)
-        return late if known is None or not late.any() else late & (moments > known[lanes, others])
+        late, partial = moments > self.met[warp], self.parts.get(warp)
+        return late if partial is None or not late.any() else late & (moments > partial[lanes, partners])
 
     def message_of(self, warp: int, lanes: Array) -> Message:
         """The message of some lanes, which do not speak for what others did since these lanes met them."""
-        message, known, before = self.message(warp), self.parts.get(warp), self.met[warp : warp + 1]
-        if known is not None:
-            before = np.maximum(known[lanes].max(axis=0), before)
+        message, partial, before = self.message(warp), self.parts.get(warp), self.met[warp : warp + 1]
+        if partial is not None:
+            before = np.maximum(partial[lanes].max(axis=0), before)
         late = self.touched[warp] > before
         late[lanes] = False
         if late.any():

@@ -29,8 +29,8 @@ class Storing:
             return ~changed  # lanes in several ranges count as changing theirs
         for number, value in enumerate(self.values):
             view, positions = address.index(region, value.dtype, self.offset + size * number)
-            held, new = np.broadcast_to(view.take(positions), changed.shape), value
-            rows = np.stack([as_octets(held), as_octets(np.broadcast_to(new, changed.shape))])
+            content, new = np.broadcast_to(view.take(positions), changed.shape), value
+            rows = np.stack([as_octets(content), as_octets(np.broadcast_to(new, changed.shape))])
             changed |= (rows[0] != rows[1]).any(axis=1)
         return changed
 

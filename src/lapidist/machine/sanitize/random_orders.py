@@ -23,7 +23,7 @@ Array = np.ndarray
 REDRAW = 40
 ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
-APART = 0.5  # how often lanes that ask who is active are so without some that came with them
+SPLITTING = 0.5  # how often lanes that ask who is active are so without some that came with them
 GIVING_UP = 0.4  # how often a try_wait answers false, as it may at any time
 
 
@@ -53,7 +53,7 @@ class FuzzedScheduler(Scheduler):
         self.winner: Cohort | None = None
         self.picks = self.drawn = self.redrawn = 0
         self.collective = [block.collective for block in machine.program.blocks]
-        self.asks_who = self.find_asking()
+        self.asking = self.find_asking()
 
     # -- residency --
 
@@ -127,21 +127,21 @@ class FuzzedScheduler(Scheduler):
         )
 
     def step(self, cohort: Cohort, number: int) -> None:
-        if number in self.asks_who and self.random.random() < APART:
-            self.step_apart(cohort, number)
+        if number in self.asking and self.random.random() < SPLITTING:
+            self.step_in_parts(cohort, number)
         else:
             self.step_together(cohort, number)
 
-    def step_apart(self, cohort: Cohort, number: int) -> None:
+    def step_in_parts(self, cohort: Cohort, number: int) -> None:
         """Run a block with some lanes of a group, and let the others come later: PTX promises nobody that
         lanes which went the same way are active together."""
         lanes, since = cohort.groups[number]
-        first, rest = split(lanes, self.random.random(lanes.n) < 0.5)
+        first, later = split(lanes, self.random.random(lanes.n) < 0.5)
         if first is not None:
             cohort.groups[number] = first, since
         self.step_together(cohort, number)
-        if first is not None and rest is not None:
-            self.enqueue(cohort, number, rest)
+        if first is not None and later is not None:
+            self.enqueue(cohort, number, later)
 
     def step_together(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups[number]

@@ -102,7 +102,7 @@ class Shadow:
             return -1
         other = self.lane[at]
         racing = (self.writer[at] == warp) & (other >= 0) & (other != lanes)
-        racing &= clocks.apart(warp, lanes, other, self.written[at])
+        racing &= clocks.unordered(warp, lanes, other, self.written[at])
         return int(np.argmax(racing)) if racing.any() else -1
 
     def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks) -> int:
@@ -111,7 +111,7 @@ class Shadow:
             return -1
         other = self.read_lane[at]
         racing = (self.read_warp[at] == warp) & (other >= 0) & (other != lanes)
-        racing &= clocks.apart(warp, lanes, other, self.read[at, column])
+        racing &= clocks.unordered(warp, lanes, other, self.read[at, column])
         return int(np.argmax(racing)) if racing.any() else -1
 
     def own_access(self, at: Array, warp: int, moment: int) -> int:
