@@ -124,3 +124,14 @@ def test_a_type_that_a_rung_does_not_multiply_names_one(
     assert run(["explain", "26"], monkeypatch) == 2
     assert "--dtype: wgmma_tma multiplies fp16, bf16, " in caplog.text
     assert caplog.text.rstrip().endswith("got fp32. Add --dtype fp16")
+
+
+def test_check_writes_a_lesson_of_the_kernel(
+    launch: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "shift.html"
+    for barrier, code in (("__syncthreads()", 0), ("", 1)):
+        options = ["-D", f"BARRIER={barrier}", "--page", str(page)]
+        assert run([*launch, *VALUES, *options], monkeypatch) == code
+        assert 'id="shift.cu:7"' in page.read_text(encoding="utf-8")
+        assert ('class="found"' in page.read_text(encoding="utf-8")) == bool(code)

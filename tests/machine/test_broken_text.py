@@ -118,10 +118,13 @@ def entry(parameters: str) -> str:
         (body("atom.global.cas.b32 %r2, [%in], %r5;"), "does not take these 3 operands"),
         (body("shr.f32 %r1, %r2, 3;"), "needs a type of integers or bits, not .f32"),
         (body("and.f64 %fd1, %fd2, %fd3;"), "needs a type of integers or bits, not .f64"),
+        (body("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5, %r6}, [%r5];"), "takes 1 register, got 2"),
         (
-            body("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5, %r6}, [%r5];"),
-            "needs 1 registers in braces|shared memory",
+            body("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r1}, {%r2}, {%r1, %r2};"),
+            "A takes 2 registers, got 1",
         ),
+        (body("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r5], {%r5};"), "takes 2 registers, got 1"),
+        (body("vadd.u32.u32.u32 %r1, %r2.b0, %r5.b1;"), "does not run vadd: chips since sm_50 have no video"),
         (body("bar.sync 99;"), "a block has barriers 0 to 15"),
         (body("bar.sync %t;"), "a block has barriers 0 to 15, got 31|waits for"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import rule_table
 from lapidist.errors import ArgumentError, CompileError, DeviceError
 from lapidist.launch import TensorMap
 from lapidist.machine import check, run_ptx
+from lapidist.machine.authors import checks
+from lapidist.machine.authors.framework_kernels import of_compiled
 from lapidist.machine.faults import MachineFault, OutOfBounds, Race
 from lapidist.machine.rules import RULES
 from snippets import HEADER, kernel
@@ -220,6 +223,22 @@ def test_a_raw_kernel_of_cupy() -> None:
         check(of_package("cupy", RawKernel), (1, 1, 1), (32, 1, 1), x, 8, BLOCK=4)
 
 
+def test_scratch_memory_that_triton_asks_for() -> None:
+    """So many bytes a block, at the first of the two hidden parameters, aligned as tensor maps are."""
+    body = """mov.u32 %r1, %ctaid.x; mul.lo.u32 %r1, %r1, 256; cvt.u64.u32 %rd1, %r1;
+        add.u64 %rd1, %rd1, %out; st.global.u32 [%rd1+252], %r1;
+        and.b64 %rd1, %rd1, 127; setp.ne.u64 %p1, %rd1, 0; @%p1 trap;"""
+    text = kernel(body).replace(" .param .u64 out", " .param .u64 out, .param .u64 profile")
+    metadata = {"name": "k", "num_warps": 1, "shared": 0, "num_ctas": 1, "global_scratch_size": 256}
+    compiled = SimpleNamespace(asm={"ptx": text}, metadata=SimpleNamespace(**metadata))
+    x = np.zeros(4, "f4")
+    launch = checks.launch_of(of_compiled(compiled, (x,)), (3, 1, 1), None, (), 0, (1, 1, 1), ())
+    assert sorted(memory.nbytes for memory in launch.memory) == [16, 768]
+    assert list(checks.check_launch(launch, of_compiled(compiled, (x,)), 1, (), {})) == []
+    with pytest.raises(ArgumentError, match="must take its arguments, then a pointer to scratch memory"):
+        of_compiled(compiled, (x, x))
+
+
 @pytest.mark.parametrize("package", ["triton", "numba"])
 def test_what_is_missing_is_said(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -274,6 +293,33 @@ def test_a_race_names_the_source_lines_of_both_accesses() -> None:
     assert ", kernel.cu:4; nothing orders the two" in said["kernel.cu:8"] or (
         ", kernel.cu:8; nothing orders the two" in said["kernel.cu:4"]
     )
+
+
+def test_a_race_is_left_out_at_either_of_its_lines() -> None:
+    """By number, and by a comment; what was written there stays found where nothing says so."""
+    x, y = np.ones(64, "f4"), np.zeros(64, "f4")
+
+    def races(source: str, **options: Any) -> list[Any]:
+        found = check(source, (1, 1, 1), (64, 1, 1), x, y, seeds=4, define={"BEYOND": 0}, **options)
+        return [finding for finding in found if finding.rule == "race"]
+
+    assert len({finding.lines[0] for finding in races(UNROLLED)}) == 2
+    for line in (4, 8):
+        assert races(UNROLLED, ignore=[f"kernel.cu:{line}"]) == []
+    for place in ("x[threadIdx.x];", "% 64];"):
+        commented = UNROLLED.replace(place, f"{place}  // lapidist: ignore race: one barrier is enough", 1)
+        assert races(commented) == []
+    assert races(UNROLLED, ignore=["kernel.cu:9"]) != []
+
+
+def test_what_can_leave_nothing_out_is_refused() -> None:
+    x, y = np.ones(64, "f4"), np.zeros(64, "f4")
+    launch = {"define": {"BEYOND": 0}, "seeds": 1}
+    for name in ("sum", "sum(float const*, float*)", "race", "other.cu:3"):
+        check(UNROLLED, (1, 1, 1), (64, 1, 1), x, y, ignore=[name], **launch)
+    words = r"ignore: must be a rule \(.*race.*\), FILE:LINE, or a kernel \(sum.*got 'rase'"
+    with pytest.raises(ArgumentError, match=words):
+        check(UNROLLED, (1, 1, 1), (64, 1, 1), x, y, ignore=["rase"], **launch)
 
 
 def test_what_is_left_is_a_parameter_by_its_name_in_the_source() -> None:

@@ -76,6 +76,29 @@ def test_a_wait_is_for_one_launch_unless_that_one_waited(arrays: list[np.ndarray
     assert sequence((WRITES, x, y), (idle[1], x, z), third)
 
 
+TRIGGER = "griddepcontrol.launch_dependents;"
+
+
+def test_a_wait_does_not_reach_behind_a_launch_that_did_not_wait(arrays: list[np.ndarray]) -> None:
+    x, y, z, w = arrays
+    third = reads(WAIT, ""), y, w
+    found = sequence((WRITES, x, y), (kernel(""), x, z), third)
+    assert [finding.rule for finding in found] == ["race"]
+    assert "behind griddepcontrol.wait, which waits for the launch between them alone" in found[0].fault.rule
+    assert sequence((WRITES, x, y), (kernel(WAIT), x, z), third)
+    assert sequence((WRITES, x, y), (kernel(""), x, z), third, overlaps=False)
+
+
+def test_who_lets_the_next_launch_start_before_it_waited_leaves_the_first_to_it(
+    arrays: list[np.ndarray],
+) -> None:
+    x, y, z, w = arrays
+    early, late = kernel(TRIGGER + WAIT), kernel(WAIT + TRIGGER)
+    assert not sequence((WRITES, x, y), (early, x, z), (reads("", WAIT), y, w))
+    assert sequence((WRITES, x, y), (early, x, z), (reads(WAIT, ""), y, w))
+    assert sequence((WRITES, x, y), (late, x, z), (reads("", WAIT), y, w))
+
+
 def test_a_sequence_is_made_of_launches() -> None:
     with pytest.raises(ArgumentError, match="must be a list of what kernel_launch returns; got 3"):
         check_sequence(3)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lapidist.launch import TensorMap
-from lapidist.machine import PtxError, run_ptx
+from lapidist.machine import PtxError, check, run_ptx
 from lapidist.machine.faults import MissingProxyFence, OutOfBounds
 from lapidist.machine.tensor_map_bytes import decoded, encoded
 from snippets import compiled, kernel, run_body
@@ -57,7 +57,7 @@ def test_a_map_goes_through_its_bytes() -> None:
 
 
 def test_what_is_no_map_and_no_field() -> None:
-    place = np.zeros(128, "u4")
+    place = np.ones(128, "u4")
     replace = "tensormap.replace.tile.{}.global.b1024.{};"
     with pytest.raises(OutOfBounds, match="no tensor map with such a field lies at this address"):
         run_body(replace.format("rank", "b32 [%in], 1"), place, place)
@@ -69,6 +69,48 @@ def test_what_is_no_map_and_no_field() -> None:
     ):
         with pytest.raises(PtxError, match=r"no such \.|does not take|no value of these bits"):
             run_body(replace.format(field, words), place, place)
+
+
+# A warp builds the map from zeros in shared memory, publishes it, and copies through it, as Triton does.
+FIELDS = (
+    ("global_address", "b64", "%in"),
+    ("rank", "b32", "0"),
+    ("box_dim", "b32", "0, 32"),
+    ("global_dim", "b32", "0, 20"),
+    ("element_stride", "b32", "0, 1"),
+    ("elemtype", "b32", "7"),
+    ("interleave_layout", "b32", "0"),
+    ("swizzle_mode", "b32", "0"),
+    ("fill_mode", "b32", "0"),
+)
+BUILT = (
+    """.shared .align 128 .b8 s[128]; .shared .align 128 .b8 map[128]; .shared .align 8 .b64 m;
+    mov.u32 %r1, s; mov.u32 %r2, m; mov.u32 %r3, map; setp.eq.u32 %p1, %t, 0; setp.lt.u32 %p2, %t, 32;
+    @%p1 mbarrier.init.shared.b64 [%r2], 1; @%p1 fence.mbarrier_init.release.cluster;
+    mad.lo.u32 %r4, %t, 4, %r3; @%p2 st.shared.u32 [%r4], 0; bar.sync 0; """
+    + "".join(
+        f"@%p1 tensormap.replace.tile.{field}.shared::cta.b1024.{kind} [%r3], {value};"
+        for field, kind, value in FIELDS
+    )
+    + """bar.warp.sync -1;
+    @%p2 tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned
+    [%out+256], [%r3], 128; bar.sync 0; add.u64 %rd1, %out, 256;
+    @%p1 fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 128; mov.u32 %r5, 0;
+    @%p1 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes
+    [%r1], [%rd1, {%r5}], [%r2]; W: mbarrier.try_wait.parity.shared.b64 %p3, [%r2], 0; @!%p3 bra W;
+    and.b32 %r6, %t, 31; mad.lo.u32 %r6, %r6, 4, %r1; ld.shared.u32 %r7, [%r6];
+    mad.wide.u32 %rd3, %t, 4, %out; @%p2 st.global.u32 [%rd3], %r7;"""
+)
+
+
+def test_a_map_is_built_from_zeros_and_published_by_the_warp_whose_guard_holds() -> None:
+    """The other warp's guard does not hold: it publishes nothing."""
+    room = np.zeros(128 + 24, "u4")
+    out = room[-room.ctypes.data % 128 // 4 :][:128]
+    x = np.arange(1, 33, dtype="f4")
+    assert list(check(kernel(BUILT), (1, 1, 1), (64, 1, 1), x, out, seeds=4)) == []
+    assert (out[:32].view("f4") == np.where(np.arange(32) < 20, x, 0)).all()
 
 
 # ---- ragged maps ----

@@ -16,6 +16,7 @@ from lapidist.build.compiler import (
 )
 from lapidist.config import Config
 from lapidist.kernels.kernel import Kernel
+from lapidist.knobs.header import NAME as CONFIG_HEADER
 from lapidist.knobs.header import config_header
 from lapidist.problems.problem import Problem
 
@@ -32,7 +33,7 @@ def objections(
         *(f"-I{path}" for path in include_paths()),
     ]
     encoded, nvrtc = [each.encode() for each in flags], load_nvrtc()
-    program = create_program(nvrtc, text, kernel.source, header)
+    program = create_program(nvrtc, text, kernel.source, {CONFIG_HEADER: header})
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log: str = fetch(nvrtc, program, "ProgramLog").decode(errors="replace")

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from lapidist.build import cache as cache_files
 from lapidist.build.portable_files import at_fork
+from lapidist.build.standard_headers import STANDARD_HEADERS, USUAL
 from lapidist.build.toolkit import load_older_nvrtc, older_headers
 from lapidist.errors import CompileError, DeviceError
 from lapidist.knobs.header import NAME as CONFIG_HEADER
@@ -35,8 +36,16 @@ NO_COMPILER = (
 )
 VERSION = "{}.{}.*".format(*MEASURED_NVRTC)
 NVRTC_HINT = f'pip install "nvidia-cuda-nvrtc=={VERSION}" "nvidia-cuda-runtime=={VERSION}"'
-LIBRARY_MISSING = re.compile(r'cannot open source file "(cuda|cub|thrust|nv)/')
 LIBRARY_HINT = f'pip install "nvidia-cuda-cccl=={VERSION}"'
+# By what NVRTC says.
+HINTS = {
+    r'cannot open source file "(cuda|cub|thrust|nv)/': (
+        f"Install the headers of CUDA's C++ libraries with: {LIBRARY_HINT}"
+    ),
+    r'cannot open source file "crt/': (
+        f'Install the headers behind mma.h with: pip install "nvidia-cuda-crt=={VERSION}"'
+    ),
+}
 
 
 # Threads compile one at a time: with many threads inside NVRTC its heap was found corrupted. A fork waits for
@@ -211,12 +220,15 @@ def library_paths() -> tuple[Path, ...]:
     from cuda import pathfinder
 
     folder = pathfinder.find_nvidia_header_directory("cccl")
-    return (Path(folder),) if folder else ()
+    # An installed toolkit has parts of CUDA's own headers that the package lacks: mma.h's.
+    toolkit = Path(folder).parent if folder else None
+    parts = (toolkit,) if toolkit is not None and (toolkit / "crt").is_dir() else ()
+    return (Path(folder), *parts) if folder else ()
 
 
-def create_program(nvrtc, text: str, name: str, config: str):  # type: ignore[no-untyped-def]
-    headers = [config.encode()], [CONFIG_HEADER.encode()]
-    status, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 1, *headers)
+def create_program(nvrtc, text: str, name: str, headers: Mapping[str, str]):  # type: ignore[no-untyped-def]
+    texts, names = ([part.encode() for part in parts] for parts in (headers.values(), headers))
+    status, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), len(headers), texts, names)
     check(nvrtc, status, "nvrtcCreateProgram")
     return program
 
@@ -226,7 +238,7 @@ def run_nvrtc(
 ) -> Binary:
     """One compilation: PTX, cubin and the log, in which ptxas reports registers and spills."""
     nvrtc = load_nvrtc()
-    program = create_program(nvrtc, text, name, config)
+    program = create_program(nvrtc, text, name, {CONFIG_HEADER: config})
     try:
         # Else headers would come first from a folder of the source's name in the working directory.
         paths = "--no-source-include", *(f"-I{path}" for path in include_paths())
@@ -247,32 +259,46 @@ def run_nvrtc(
 
 def compile_module(text: str, name: str, options: tuple[str, ...], template: str = "") -> tuple[str, str]:
     """The PTX of anyone's CUDA C++, past the cache, which knows no headers of theirs. With it comes the name
-    of the kernel that a template's name with arguments stands for, or nothing."""
+    of the kernel that a template's name with arguments stands for, or nothing.
+
+    What does not compile by itself may, with the names that nvcc knows without an include."""
     with _one_at_a_time:
-        nvrtc = load_nvrtc()
-        program = create_program(nvrtc, text, name, "")
         try:
-            if template:
-                (status,) = nvrtc.nvrtcAddNameExpression(program, template.encode())
-                check(nvrtc, status, "nvrtcAddNameExpression")
-            # Not --no-source-include: with it, no header finds another one that lies beside it.
-            paths = [f"-I{path}" for path in (*include_paths()[1:], *library_paths())]
-            flags = [option.encode() for option in (*options, *paths)]
-            (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
-            if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-                log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
-                hint = "It compiles device code alone: give it the file with the kernel"
-                if LIBRARY_MISSING.search(log):
-                    hint = f"Install the headers of CUDA's C++ libraries with: {LIBRARY_HINT}"
-                raise CompileError(f"source {name!r}: NVRTC refused it ({status.name}). {hint}", log)
-            ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
-            if not template:
-                return ptx, ""
-            status, lowered = nvrtc.nvrtcGetLoweredName(program, template.encode())
-            check(nvrtc, status, "nvrtcGetLoweredName")
-            return ptx, lowered.decode()
-        finally:
-            nvrtc.nvrtcDestroyProgram(program)
+            return _compiled(text, name, options, template)
+        except CompileError:
+            try:
+                return _compiled(
+                    text, name, (*options, *(f"--pre-include={usual}" for usual in USUAL)), template
+                )
+            except CompileError:
+                pass
+            raise
+
+
+def _compiled(text: str, name: str, options: tuple[str, ...], template: str) -> tuple[str, str]:
+    nvrtc = load_nvrtc()
+    program = create_program(nvrtc, text, name, {CONFIG_HEADER: "", **STANDARD_HEADERS, **USUAL})
+    try:
+        if template:
+            (status,) = nvrtc.nvrtcAddNameExpression(program, template.encode())
+            check(nvrtc, status, "nvrtcAddNameExpression")
+        # Not --no-source-include: with it, no header finds another one that lies beside it.
+        paths = [f"-I{path}" for path in (*include_paths()[1:], *library_paths())]
+        flags = [option.encode() for option in (*options, *paths)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            hint = "It compiles device code alone: give it the file with the kernel, or PTX by nvcc -ptx"
+            hint = next((words for sign, words in HINTS.items() if re.search(sign, log)), hint)
+            raise CompileError(f"source {name!r}: NVRTC refused it ({status.name}). {hint}", log)
+        ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
+        if not template:
+            return ptx, ""
+        status, lowered = nvrtc.nvrtcGetLoweredName(program, template.encode())
+        check(nvrtc, status, "nvrtcGetLoweredName")
+        return ptx, lowered.decode()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
 
 
 def fetch(nvrtc, program, output: str) -> bytes:  # type: ignore[no-untyped-def]

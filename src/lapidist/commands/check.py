@@ -19,6 +19,7 @@ EXAMPLES = (
     "check saxpy.cu --block 128 --arg n=100 --arg a=2.0 --arg x=float32[100]:random --arg y=float32[100]",
     "check kernels.cuh --entry 'scale<float>' -I include -D TILE=16 --arg 0=float32[64] --arg 1=64",
     "check scale.cu --block 64 --arg n=64 --arg x=float32[64] --coverage --trace scale.json",
+    "check scale.cu --block 64 --arg n=64 --arg x=float32[64] --page scale.html",
     "check saxpy.ptx --arg 0=100 --arg 1=2.0 --arg 2=x.npy --arg 3=float32[100] --ignore race --json",
 )
 
@@ -51,10 +52,15 @@ def check(
     trace: Annotated[
         Path | None, typer.Option(help="write schedule 0 there, as a trace that Perfetto opens")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="write a lesson there: each line's requests and findings, warps' turns"),
+    ] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Look for faults in any kernel, on many schedules."""
     from lapidist.machine.authors.checks import check_launch
+    from lapidist.machine.authors.kernel_page import page_of
     from lapidist.machine.rules import require_levels
 
     levels = dict(pair.partition("=")[::2] for pair in level or [])
@@ -68,6 +74,8 @@ def check(
     (covered,) = findings.coverage
     if html is not None:
         html.write_text(covered.html())
+    if page is not None:
+        page.write_text(page_of(launch, findings, covered), encoding="utf-8")
     data = findings.data() | ({"coverage": covered.data()} if coverage else {})
     words = f"{covered}\n{findings}" if coverage else str(findings)
     print(json.dumps(data) if as_json else words)
@@ -101,15 +109,11 @@ def launch_of(
 
 def write_trace(path: Path, launch: Launch) -> None:
     """One schedule as a trace; what it wrote to the arrays is undone."""
-    import numpy as np
-
+    from lapidist.machine.authors.kernel_page import restored
     from lapidist.machine.authors.timeline import trace_of
 
-    arrays = [m.owner for m in launch.memory if isinstance(m.owner, np.ndarray)]
-    before = [array.copy() for array in arrays]
-    path.write_text(trace_of(launch))
-    for array, content in zip(arrays, before, strict=True):
-        np.copyto(array, content)
+    with restored(launch):
+        path.write_text(trace_of(launch))
 
 
 def in_order(text: KernelText, values: dict[str | int, Any]) -> list[Any]:

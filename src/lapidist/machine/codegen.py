@@ -15,7 +15,7 @@ import numpy as np
 
 from lapidist.machine.faults import PtxError
 from lapidist.machine.ptx.basic_blocks import Block
-from lapidist.machine.ptx.instruction_set import prefixes, refusal
+from lapidist.machine.ptx.instruction_set import prefixes
 from lapidist.machine.ptx.signatures import SINK, operands_error, require_signature, signatures_of
 from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
@@ -300,9 +300,6 @@ class Builder:
         self.index, self.i = index, self.program.kernel.instructions[index]
         i = self.i
         self.line(f"{BEFORE}{index}")
-        reason = refusal(i)
-        if reason:
-            raise PtxError(f"{i.site}: the machine does not run {i.opcode}: {reason}")
         signatures = signatures_of(i)
         if signatures is not None:
             require_signature(i, *signatures)

@@ -188,7 +188,9 @@ class Counter(Observer):
         self.merged = merged or {}
         self.joined = 0  # loads that were counted as part of a wider one
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, kind: str, values: tuple[Array, ...] = ()
+    ) -> None:
         if site in self.merged:
             start, width = self.merged[site]
             if (address.low | start) & (width - 1) == 0:

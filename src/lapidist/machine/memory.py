@@ -238,7 +238,7 @@ class Address:
         if self.m.recorder is not None:
             self.m.recorder.store(self, offset, values, site)
             return
-        self.m.observer.accessed(self, offset, size * len(values), site, "store")
+        self.m.observer.accessed(self, offset, size * len(values), site, "store", values)
         self.m.polls = 0
         self.m.observer.stored(self, offset, values, site)
         if region is None:

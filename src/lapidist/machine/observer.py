@@ -26,8 +26,10 @@ class Observer:
 
     # -- memory --
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
-        """Lanes load, store or update `size` bytes each."""
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, kind: str, values: tuple[Array, ...] = ()
+    ) -> None:
+        """Lanes load, store or update `size` bytes each. A plain store says what it is about to write."""
 
     def counted(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
         """Lanes issue an asynchronous access; when it happens is checked where it lands."""
@@ -59,6 +61,9 @@ class Observer:
     def executed(self, number: int, lanes: Lanes) -> None:
         """Lanes executed the block of code of this number; what it waits for at its end is still to come."""
 
+    def shuffled_from_nobody(self, lanes: Lanes, lost: Array, site: int) -> None:
+        """A shuffle gives the marked lanes what a lane holds that takes no part in it."""
+
     def multiplied(self, product: PendingProduct) -> None:
         """Warps issued a wgmma."""
 
@@ -70,8 +75,11 @@ class Observer:
     def launch_waited(self, lanes: Lanes) -> None:
         """griddepcontrol.wait: the launch before has ended."""
 
-    def warp_met(self, lanes: Lanes) -> None:
-        """The lanes of a warp synchronised."""
+    def launch_triggered(self, lanes: Lanes) -> None:
+        """griddepcontrol.launch_dependents: as far as this block goes, the next launch may start."""
+
+    def warp_met(self, lanes: Lanes, mask: Array) -> None:
+        """The lanes of a warp that each one's mask names synchronised."""
 
     def barrier_arrived(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
         """Threads came to a barrier of their block or cluster."""

@@ -58,6 +58,8 @@ class Program:
                 names = effects(i)[0] if i.opcode != "wgmma" else [i.predicate.name] if i.predicate else []
                 held = ", ".join(f"{name!r}: v{self.slots[name]}" for name in dict.fromkeys(names))
                 line = f"{indent}if T.on: T.follow(g, {site}, {{{held}}})"
+                if i.opcode not in ("mov", "wgmma") and not self.written_late.isdisjoint(names):
+                    line += f"\n{indent}m.products.used(g, {site}, {{{held}}})"
             lines.append(line)
         return "\n".join([lines[0], "    T = m.definedness", *lines[1:]])
 
@@ -68,6 +70,21 @@ class Program:
         return frozenset(
             name for i in products if isinstance(i.operands[1], Vec) for name in registers(i.operands[1])
         )
+
+    @lazily
+    def written_late(self) -> frozenset[str]:
+        """Registers that wgmmas write until they are waited for, and those to which these are moved."""
+        code = self.kernel.instructions
+        names = {name for i in code if i.opcode == "wgmma" for name in effects(i)[1]}
+        moves = [effects(i) for i in code if i.opcode == "mov"] if names else []
+        grown = True
+        while grown:
+            grown = False
+            for reads, writes in moves:
+                if not names.isdisjoint(reads) and not names.issuperset(writes):
+                    names.update(writes)
+                    grown = True
+        return frozenset(names)
 
     @lazily
     def specials(self) -> frozenset[str]:

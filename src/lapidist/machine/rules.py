@@ -15,6 +15,10 @@ RULES: dict[str, tuple[str, str]] = {
     "unset-register": ("error", "something depends on a register which nobody wrote"),
     "lost-update": ("error", "a load, an addition and a store of one place, which others may write between"),
     "race": ("error", "two accesses to one place, one of them a write, that nothing orders"),
+    "equal-stores": (
+        "warning",
+        "two stores of one value to one place, that nothing orders: a race by PTX, and harmless on chips",
+    ),
     "stream-race": (
         "error",
         "launches or copies of streams that nothing orders touch one place, and one of them writes",

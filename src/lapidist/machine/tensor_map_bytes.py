@@ -29,6 +29,7 @@ TYPES = {
 KNOWN = (*TYPES.values(), "int8", "uint64", "int64", "float8_e4m3fn", "float8_e5m2", "int16")
 SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
 MOST = 5  # dimensions
+BLANK = TensorMap(0, TYPES[0], (1,) * MOST, (0,) * (MOST - 1), (1,) * MOST)
 
 
 def encoded(tensor: TensorMap) -> bytes:
@@ -50,6 +51,12 @@ def decoded(content: bytes) -> TensorMap | None:
     shape, strides, box = extents[:5], extents[5:9], extents[9:]
     parts = tuple(shape[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank])
     return TensorMap(address, KNOWN[kind], *parts, 32 * swizzle, 64 * fetched)
+
+
+def changeable(content: bytes) -> TensorMap | None:
+    """The map of which a kernel changes a field. Bytes of zero are one without any field yet, as compilers
+    build them; its rank is set before it is used."""
+    return decoded(content) if any(content) else BLANK
 
 
 def put(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:

@@ -127,7 +127,9 @@ class Watcher(Observer):
 
     # -- memory --
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, action: str) -> None:
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, action: str, values: tuple[Array, ...] = ()
+    ) -> None:
         mine = address.g.block == WATCHED
         if address.space not in ("global", "shared") or not mine.any():
             return

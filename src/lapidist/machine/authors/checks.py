@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -14,7 +15,7 @@ from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch
 from lapidist.machine.authors.coverage import coverage_of
 from lapidist.machine.authors.cuda_sources import of_cuda, of_file
-from lapidist.machine.authors.findings import Findings, Judge
+from lapidist.machine.authors.findings import Findings, Judge, require_ignorable
 from lapidist.machine.authors.framework_kernels import of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
 from lapidist.machine.faults import MachineFault
@@ -23,6 +24,7 @@ from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.rules import require_levels
 from lapidist.machine.run import Report, require_integer, run
 from lapidist.machine.sanitize.sanitized_launch import Earlier
+from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 ARCHITECTURE = "sm_90a"
 SEEDS = 8
@@ -95,13 +97,22 @@ def launch_of(
         raise ArgumentError(
             "block: must be the threads of a block along x, y and z; got None. Give (128, 1, 1), say"
         )
-    values = args if text.arguments is None else text.arguments
+    values = list(args if text.arguments is None else text.arguments)
+    if text.scratch is not None:
+        values[text.scratch.parameter] = scratch_memory(text.scratch.nbytes * math.prod(grid))
     shared, clusters = shared_bytes or text.shared_bytes, cluster if cluster != (1, 1, 1) else text.cluster
     launch = make_launch(
         text.ptx, text.entry, grid, threads, dict(enumerate(values)), shared, clusters, memory
     )
     named = {f"{text.entry}_param_{n}": f"parameter {name}" for n, name in enumerate(text.parameters)}
     return replace(launch, memory=tuple(replace(m, name=named.get(m.name, m.name)) for m in launch.memory))
+
+
+def scratch_memory(nbytes: int) -> np.ndarray:
+    """Bytes from a place on at which a tensor map may lie."""
+    memory = np.zeros(nbytes + MAP_BYTES, "u1")
+    start = -memory.ctypes.data % MAP_BYTES
+    return memory[start : start + nbytes]
 
 
 def check_launch(
@@ -159,6 +170,7 @@ def check_launches(
     levels: Mapping[str, str],
 ) -> Findings:
     judges = [Judge(demangled(text.entry), ignore, levels, text.sources) for _, text in launches]
+    require_ignorable(ignore, [judge.kernel for judge in judges])
     memory = [m for launch, _ in launches for m in (*launch.memory, *launch.variables)]
     arrays = list({id(m.owner): m.owner for m in memory if isinstance(m.owner, np.ndarray)}.values())
     before = [array.copy() for array in arrays]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lapidist.errors import ArgumentError
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.rules import RULES, level_of
 
@@ -123,6 +124,21 @@ class Entry:
     lines: dict[int, None] = field(default_factory=dict)
 
 
+def names_of(kernel: str) -> set[str]:
+    """A kernel's demangled name, and what is left of it without arguments and namespaces."""
+    plain = kernel.partition("(")[0].partition("<")[0].split()[-1:]
+    return {kernel, *plain, *(name.rpartition("::")[2] for name in plain)}
+
+
+def require_ignorable(ignore: Collection[str], kernels: Collection[str]) -> None:
+    """Refuse what can leave nothing out."""
+    names = {name for kernel in kernels for name in names_of(kernel)}
+    for item in ignore:
+        if not (item in RULES or item in names or LINE.fullmatch(item)):
+            rule = f"must be a rule ({', '.join(RULES)}), FILE:LINE, or a kernel ({', '.join(kernels)})"
+            raise ArgumentError(f"ignore: {rule}; got {item!r}. Correct it, or leave it out")
+
+
 class Judge:
     """Takes the faults of runs: says which end one, keeps the others, and leaves out what is ignored."""
 
@@ -165,9 +181,10 @@ class Judge:
         entry.seeds[self.seed] = entry.lines[line] = None
 
     def is_ignored(self, fault: MachineFault) -> bool:
-        """By its rule, its source line, its kernel, or a comment in the source."""
-        lines = [] if fault.site is None else [match.groups() for match in LINE.finditer(fault.site.source)]
-        named = {fault.name, self.kernel, *(f"{file}:{line}" for file, line in lines)}
+        """By its rule, its kernel, or a line of either access: its number, or a comment there."""
+        place = "" if fault.site is None else fault.site.source
+        lines = [match.groups() for match in LINE.finditer(f"{place} {fault.rule}")]
+        named = {fault.name, *names_of(self.kernel), *(f"{file}:{line}" for file, line in lines)}
         return bool(named & self.ignore) or any(
             fault.name in self.ignored_at(file, int(line)) for file, line in lines
         )

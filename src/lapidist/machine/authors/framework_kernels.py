@@ -5,14 +5,16 @@ says what it fills in: hidden parameters, the threads of a block, the bytes of s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.machine.authors.cuda_sources import of_cuda
-from lapidist.machine.authors.kernel_text import KernelText, entry_of
+from lapidist.machine.authors.kernel_text import KernelText, Scratch, entry_of
 from lapidist.machine.ptx.parse import parse_kernel
 
 Arguments = tuple[Any, ...]
@@ -82,7 +84,9 @@ TRITON_TYPES = {
     "uint32": "u32",
     "uint64": "u64",
 }
+SCRATCH = ("a pointer to scratch memory", "one to a profile's")  # the parameters that Triton hides
 TRITON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+LEFT_OUT = ("maxRegAutoWS", "pre_hook", "ir_override")  # of a config, which change no result
 DIVISIBILITY = 16  # of addresses and integers: Triton compiles for it
 
 
@@ -92,9 +96,12 @@ def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    while not hasattr(kernel, "arg_names"):  # autotuners and heuristics stand around it
+    while not isinstance(kernel, triton.JITFunction):  # autotuners and heuristics stand around it
+        for config in getattr(kernel, "configs", ())[:1]:
+            constants = {**config.all_kwargs(), **constants}
         kernel = kernel.fn
-    options = {name: constants.pop(name) for name in TRITON_OPTIONS if name in constants}
+    options = {name: constants.pop(name) for name in (*TRITON_OPTIONS, *LEFT_OUT) if name in constants}
+    options = {name: value for name, value in options.items() if name not in LEFT_OUT and value is not None}
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(arguments):
         rule = f"takes {', '.join(names)}, and constexprs by name"
@@ -141,16 +148,19 @@ def of_compiled(compiled: Any, arguments: Arguments) -> KernelText:
     ptx, metadata = compiled.asm["ptx"], compiled.metadata
     entry = entry_of(ptx, metadata.name, "the kernel")
     hidden = len(parse_kernel(ptx, entry).parameters) - len(arguments)
-    if hidden < 0 or getattr(metadata, "global_scratch_size", False):
-        rule = "must take its arguments and pointers to scratch memory that it leaves alone"
+    scratch = getattr(metadata, "global_scratch_size", 0) or 0
+    if hidden < 0 or (scratch and hidden != len(SCRATCH)):
+        rule = f"must take its arguments, then {' and '.join(SCRATCH)}"
         raise ArgumentError(f"kernel: {entry} {rule}; got others. Pass its PTX and all parameters")
+    clusters = int(getattr(metadata, "num_ctas", 1))
     return KernelText(
         ptx,
         entry,
         arguments=(*arguments, *[0] * hidden),
         block=(32 * metadata.num_warps, 1, 1),
         shared_bytes=metadata.shared,
-        cluster=(int(getattr(metadata, "num_ctas", 1)), 1, 1),
+        cluster=(clusters, 1, 1),
+        scratch=Scratch(len(arguments), scratch * clusters) if scratch else None,
     )
 
 
@@ -167,9 +177,25 @@ def of_numba(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch:
     function = getattr(kernel, "py_func", kernel)
     types = tuple(numba.typeof(value) for value in arguments)
     number = int(arch.removeprefix("sm_").rstrip("af"))
-    options = {"device": False, "cc": (number // 10, number % 10), "lineinfo": True}
-    ptx, _ = cuda.compile(function, types, output="ptx", abi="numba", **options)
+    capability = divmod(number, 10)
+    options = {"device": False, "cc": capability, "lineinfo": True}
+    with chip_of_numba(capability):
+        ptx, _ = cuda.compile(function, types, output="ptx", abi="numba", **options)
     return KernelText(ptx, entry_of(ptx, "", "the kernel"), arguments=tuple(unpacked(arguments)))
+
+
+@contextmanager
+def chip_of_numba(capability: tuple[int, int]) -> Iterator[None]:
+    """Compile device functions that a kernel calls for this chip. numba asks the GPU for its own, and there
+    need not be one."""
+    from numba.cuda import dispatcher
+
+    original = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = original
 
 
 def unpacked(arguments: Sequence[Any]) -> list[Any]:

@@ -19,6 +19,15 @@ COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """Global memory that a kernel needs beside its arguments: which parameter points to it, and bytes a
+    block."""
+
+    parameter: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class KernelText:
     """`arguments` are values for all parameters in order, or None where the caller's are these as they are.
     `sources` are the lines of files, by the names that the PTX gives them."""
@@ -30,6 +39,7 @@ class KernelText:
     block: Dim3 | None = None
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
+    scratch: Scratch | None = None
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 

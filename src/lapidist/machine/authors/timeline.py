@@ -85,6 +85,11 @@ class Timeline(Observer):
         where = int(lanes.block[lane]), int(lanes.thread[lane]) // 32
         self.instant("arrive", *where, mbarrier=hex(barrier.address), phase=barrier.phase)
 
+    def mark_fault(self, fault: MachineFault) -> bool:
+        """Mark a fault where the last turn was; the schedule goes on as long as it can."""
+        self.instant(str(fault.name), *(self.last or (0, 0)), fault=str(fault))
+        return True
+
     def content(self, kernel: str) -> str:
         """The trace as JSON."""
         names: list[Event] = []
@@ -100,10 +105,14 @@ def meta(name: str, pid: int, tid: int, value: str) -> Event:
 
 
 def trace_of(launch: Launch, seed: int = 0) -> str:
-    """The trace of one schedule, up to its first fault if it has one. It changes the launch's arrays."""
+    """The trace of one schedule, with what was found on it. It changes the launch's arrays."""
+    return timeline_of(launch, seed).content(launch.binary.entry)
+
+
+def timeline_of(launch: Launch, seed: int) -> Timeline:
     timeline = Timeline(compile_program(launch.binary.ptx, launch.binary.entry))
     try:
-        run(launch, sanitize=True, seed=seed, counting=False, watch=timeline)
+        run(launch, sanitize=True, seed=seed, counting=False, watch=timeline, judge=timeline.mark_fault)
     except MachineFault as fault:
-        timeline.instant(str(fault.name), 0, 0, fault=str(fault))
-    return timeline.content(launch.binary.entry)
+        timeline.mark_fault(fault)
+    return timeline

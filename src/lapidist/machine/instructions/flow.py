@@ -45,10 +45,9 @@ def spring_trap(m, g: Lanes, site: int) -> None:  # type: ignore[no-untyped-def]
 @opcode("griddepcontrol")
 def emit_launch_order(b: Builder, i: Instruction, mods: Mods) -> None:
     """The launch before has ended when a run begins. Only the sanitizer checks that a kernel waits for it."""
-    mods.flag("launch_dependents")
-    if mods.flag("wait"):
-        with b.guarded() as lanes:
-            b.line(f"m.observer.launch_waited({lanes})")
+    event = {"wait": "launch_waited", "launch_dependents": "launch_triggered"}
+    with b.guarded() as lanes:
+        b.line(f"m.observer.{event[mods.choose(*event)]}({lanes})")
 
 
 LEAST_REGISTERS, MOST_REGISTERS = 24, 256

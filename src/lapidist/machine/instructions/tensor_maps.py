@@ -22,7 +22,7 @@ from lapidist.machine.tensor_map_bytes import (
     OF_A_DIMENSION,
     SWIZZLES,
     TYPES,
-    decoded,
+    changeable,
     encoded,
 )
 
@@ -72,7 +72,7 @@ def replace_field(
     columns = [np.broadcast_to(c, (address.g.n,)) for c in address.load_many(offset, PIECE, PIECES, site)]
     rows = np.stack(columns, axis=1)
     for lane, value in enumerate(np.broadcast_to(values, (address.g.n,)).tolist()):
-        tensor = decoded(rows[lane].tobytes())
+        tensor = changeable(rows[lane].tobytes())
         if tensor is None or dimension >= len(tensor.shape):
             rule = "no tensor map with such a field lies at this address"
             raise address.m.fault(OutOfBounds, rule, site, address.g, lane, int(address.lo) + offset)
@@ -89,9 +89,10 @@ def emit_publish(b: Builder, i: Instruction, mods: Mods) -> None:
     require_signature(i, "aan")
     if target != "global" or not source.startswith("shared"):
         raise PtxError(f"{i.site}: it copies from shared to global memory")
-    to, come = b.address(i.operands[0], "global"), b.address(i.operands[1], "shared")
     offsets = f"{offset_of(i.operands[0])}, {offset_of(i.operands[1])}"
-    b.line(f"publish_map(m, {b.lanes}, {to}, {come}, {offsets}, {b.index})")
+    with b.guarded() as lanes:
+        to, come = b.address(i.operands[0], "global"), b.address(i.operands[1], "shared")
+        b.line(f"publish_map(m, {lanes}, {to}, {come}, {offsets}, {b.index})")
 
 
 @runtime

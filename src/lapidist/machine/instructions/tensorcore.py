@@ -14,6 +14,7 @@ from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import Divergence, OutOfBounds, PtxError
 from lapidist.machine.instructions.access import address_space, offset_of
 from lapidist.machine.instructions.fragments import (
+    ELEMENT_BYTES,
     PAIRED,
     a_map,
     as_bits,
@@ -62,6 +63,12 @@ def items(operand: Operand) -> tuple[Operand, ...]:
     return (operand,)
 
 
+def require_registers(i: Instruction, operand: Operand, count: int, what: str) -> None:
+    count_of = len(items(operand))
+    if count_of != count:
+        raise PtxError(f"{i.site}: {what} takes {count} register{'s' * (count != 1)}, got {count_of}")
+
+
 def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:
     """A, B and C of a product, each as a list of registers; `codes` are those of D, A, B and C."""
     lists = zip(i.operands[1:4], codes[1:], strict=True)
@@ -97,8 +104,13 @@ def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
         raise PtxError(f"{i.site}: this shape and these types of mma are not known")
     codes = [REGISTER_CODES.get(kind, "u4") for kind in kinds]
     metadata = "None"
+    (rows, columns, depth), stored_kinds = as_bytes(shape, kinds)
+    kind, stored = stored_kinds[1], depth // 2 if sparse else depth
+    extents = rows * columns, rows * stored, depth * columns, rows * columns
+    for operand, name, elements, of in zip(i.operands[:4], "DABC", extents, stored_kinds, strict=True):
+        size = ELEMENT_BYTES[of]
+        require_registers(i, operand, elements * size // (32 * max(size, 4)), name)
     if sparse:
-        (_, _, depth), (_, kind, _, _) = as_bytes(shape, kinds)
         selector, ordered = selector_of(i, 5, kind, depth), NAMES[1] in i.mods
         metadata = f"({b.read(i.operands[4], 'u4')}, {selector}, {ordered})"
     with b.guarded() as lanes:
@@ -164,6 +176,7 @@ def tiles_of(i: Instruction, mods: Mods) -> tuple[int, bool]:
 @opcode("ldmatrix")
 def emit_ldmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
     count, across = tiles_of(i, mods)
+    require_registers(i, i.operands[0], count, f"ldmatrix.x{count}")
     with b.guarded() as lanes:
         address = row_addresses(b, i.operands[1], count)
         b.assign_many(
@@ -176,6 +189,7 @@ def emit_ldmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
 @opcode("stmatrix")
 def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
     count, across = tiles_of(i, mods)
+    require_registers(i, i.operands[1], count, f"stmatrix.x{count}")
     with b.guarded() as lanes:
         address = row_addresses(b, i.operands[0], count)
         values = register_list(b, i.operands[1], "u4")

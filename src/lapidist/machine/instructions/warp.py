@@ -94,7 +94,7 @@ def position_of(g: Lanes, row: int, lane: int) -> int:
 def meet(m: Machine, g: Lanes, mask: Array, site: int) -> None:
     """bar.warp.sync orders memory; shuffles, votes and matrix instructions wait for the warp and do not."""
     members(m, g, mask, site)
-    m.observer.warp_met(g)
+    m.observer.warp_met(g, mask)
 
 
 def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:
@@ -116,9 +116,16 @@ def shuffle(
     values = g.dense(value)
     if by.shape[0] == clamp.shape[0] == 1:  # immediates, as compilers write them
         source, inside = sources_of_immediates(mode, int(by[0]), int(clamp[0]))
-        return g.flat(values[:, source]), g.flat(np.broadcast_to(inside, values.shape))
-    source, inside = sources(mode, g.dense(by).astype(np.int64), g.dense(clamp).astype(np.int64))
-    return g.flat(np.take_along_axis(values, source, axis=1)), g.flat(inside)
+        moved = values[:, source]
+    else:
+        source, inside = sources(mode, g.dense(by).astype(np.int64), g.dense(clamp).astype(np.int64))
+        moved = np.take_along_axis(values, source, axis=1)
+    if not (g.full_warps and mask.shape[0] == 1 and mask[0] == ALL):
+        at = np.broadcast_to(source, values.shape)
+        named = g.dense(mask) >> at.astype(np.uint32) & 1 != 0
+        lost = ~(named & np.take_along_axis(g.present, at, axis=1))
+        m.observer.shuffled_from_nobody(g, g.flat(lost), site)
+    return g.flat(moved), g.flat(np.broadcast_to(inside, values.shape))
 
 
 def sources(mode: str, by: Array, clamp: Array) -> tuple[Array, Array]:

@@ -37,6 +37,7 @@ from lapidist.machine.instructions.tensorcore import (
     REGISTER_CODES,
     register_list,
     require_full_warps,
+    require_registers,
     take_formats,
 )
 from lapidist.machine.lanes import TRUE, Lanes
@@ -248,6 +249,9 @@ class Products:
     def overwritten(self, g: Lanes, name: str, site: int) -> None:
         """A register from which some wgmma reads A was overwritten."""
 
+    def used(self, g: Lanes, site: int, values: dict[str, Array]) -> None:
+        """An instruction reads registers that some wgmma writes."""
+
 
 @opcode("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group")
 def emit_group(b: Builder, i: Instruction, mods: Mods) -> None:
@@ -305,6 +309,7 @@ def emit_issue(b: Builder, i: Instruction, mma: Multiplication, name: str, in_re
         if in_registers:
             vector = i.operands[1]
             assert isinstance(vector, Vec)
+            require_registers(i, vector, 4, "A")
             a_registers, a = register_list(b, vector, "u4"), b.program.constant(np.zeros(1, np.uint64))
             names = tuple(registers(vector))
         else:

@@ -184,6 +184,8 @@ def leaders(kernel: Kernel, masks: Masks) -> list[int]:
             starts.add(index + 1)
         # Lanes that diverged may reach a warp barrier at different times. They do what stands before it
         # independently, so a block must begin here.
+        if i.opcode == "activemask":  # a schedule may run some of the lanes alone here
+            starts |= {index, index + 1}
         if wait == "retry" or (wait and i.predicate is not None) or (i.opcode == "bar" and "warp" in i.mods):
             starts.add(index)
     return sorted(index for index in starts if index < len(code))

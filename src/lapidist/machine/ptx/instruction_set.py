@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from lapidist.machine.ptx.syntax_tree import Instruction
-
 AREAS = {
     "integers": (
         "add sub mul mad mul24 mad24 sad div rem abs neg min max popc clz bfind fns brev bfe bfi szext bmsk"
@@ -85,10 +83,11 @@ IN_PART = {
 }
 
 
-def refusal(i: Instruction) -> str | None:
-    """Why the machine does not run an instruction; None without a reason that is known."""
-    reason = next((REFUSED[name] for name in prefixes(i.opcode, i.mods) if name in REFUSED), None)
-    return None if reason == UNSYNCED and "sync" in i.mods else reason
+@lru_cache(maxsize=1024)
+def refusal(opcode: str, modifiers: tuple[str, ...]) -> str | None:
+    """Why the machine does not run an opcode with these modifiers; None without a reason that is known."""
+    reason = next((REFUSED[name] for name in prefixes(opcode, modifiers) if name in REFUSED), None)
+    return None if reason == UNSYNCED and "sync" in modifiers else reason
 
 
 @lru_cache(maxsize=1024)

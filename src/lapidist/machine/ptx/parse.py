@@ -21,6 +21,7 @@ from lapidist.machine.ptx.declarations import (
     parse_variables,
 )
 from lapidist.machine.ptx.inlined_functions import RETURN, Function, call_of, function_of, prototype_of
+from lapidist.machine.ptx.instruction_set import refusal
 from lapidist.machine.ptx.operand_syntax import OperandParser, Scope
 from lapidist.machine.ptx.source_text import SourceText
 from lapidist.machine.ptx.syntax_tree import (
@@ -273,11 +274,14 @@ class BodyParser(CallReader):
         if match is None:
             raise PtxError(f"{site}: not an instruction")
         negated, guard, opcode, mods, operands_text = match.groups()
+        modifiers = modifiers_of(mods)
+        reason = refusal(opcode, modifiers)
+        if reason:
+            raise PtxError(f"{site}: the machine does not run {opcode}: {reason}")
         parser = OperandParser(operands_text, scope, self.kernel, site)
         predicate = parser.name(guard) if guard else None
         if predicate is not None and not isinstance(predicate, Reg):
             raise PtxError(f"{site}: the guard {guard} is not a declared predicate")
-        modifiers = modifiers_of(mods)
         operands = self.with_carry(opcode, modifiers, parser.all())
         return Instruction(opcode, modifiers, operands, predicate, bool(negated), site)
 

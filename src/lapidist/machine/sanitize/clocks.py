@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lapidist.machine.instructions.warp import ALL, BIT
+
 Array = np.ndarray
 LEVELS = 3  # block, cluster, GPU
 CLUSTER = 1
@@ -77,6 +79,8 @@ class Clocks:
         # When each lane last touched memory, and when its warp last met.
         self.touched = np.zeros((warps, 32), np.int32)
         self.met = np.zeros(warps, np.int32)
+        # Of a warp of which some lanes met since: for each lane, the last moment of each that it comes after.
+        self.parts: dict[int, Array] = {}
         self.products = np.zeros(warps, np.int32)  # the last moment of each tensor core that is over
 
     def row(self, warp: int) -> Message:
@@ -91,6 +95,7 @@ class Clocks:
         """The warp has ended, and nothing of it is under way."""
         self.rows.pop(warp, None)
         self.observed.pop(warp, None)
+        self.parts.pop(warp, None)
 
     def now(self, warp: int) -> int:
         return int(self.row(warp).vector[warp])
@@ -120,16 +125,42 @@ class Clocks:
     def meet(self, warp: int) -> None:
         """Let the lanes of a warp meet: what any of them did is ordered before what all do next."""
         self.met[warp] = self.now(warp)
+        self.parts.pop(warp, None)
         self.tick(warp)
 
+    def meet_named(self, warp: int, mask: Array) -> None:
+        """Let the lanes meet that each one's member mask names."""
+        for word in np.unique(mask):
+            if word == ALL:
+                self.meet(warp)
+            else:
+                self.meet_in_part(warp, np.flatnonzero(word & BIT))
+
+    def meet_in_part(self, warp: int, lanes: Array) -> None:
+        """Let these lanes of a warp meet. Others are where they were."""
+        partial = self.parts.get(warp)
+        if partial is None:
+            partial = self.parts[warp] = np.full((32, 32), self.met[warp], np.int32)
+        together = partial[lanes].max(axis=0)
+        together[lanes] = self.now(warp)
+        partial[lanes] = together
+        self.tick(warp)
+
+    def unordered(self, warp: int, lanes: Array, partners: Array, moments: Array) -> Array:
+        """Whether each lane is not ordered after what the other one did at that moment."""
+        late, partial = moments > self.met[warp], self.parts.get(warp)
+        return late if partial is None or not late.any() else late & (moments > partial[lanes, partners])
+
     def message_of(self, warp: int, lanes: Array) -> Message:
-        """The message of some lanes, which do not speak for what others did since the warp last met."""
-        message = self.message(warp)
-        late = self.touched[warp] > self.met[warp]
+        """The message of some lanes, which do not speak for what others did since these lanes met them."""
+        message, partial, before = self.message(warp), self.parts.get(warp), self.met[warp : warp + 1]
+        if partial is not None:
+            before = np.maximum(partial[lanes].max(axis=0), before)
+        late = self.touched[warp] > before
         late[lanes] = False
         if late.any():
-            message.lanes[warp] = np.where(late, self.met[warp], self.now(warp))
-            message.vector[warp] = self.met[warp]
+            moments = message.lanes[warp] = np.where(late, before, self.now(warp))
+            message.vector[warp] = moments.min()
         return message
 
     def receive(self, warp: int, message: Message) -> None:

@@ -273,6 +273,14 @@ class Definedness:
             self.put(item.name, g, bits & width_mask(self.width(item.name)), origin)
         return True
 
+    def shuffled_from_nobody(self, lanes: Lanes, lost: Array, site: int) -> None:
+        """What the marked lanes got is undefined."""
+        if lost.any():
+            target = targets(self.code[site])[0]
+            held = self.bits.get(target.name, np.zeros(32, np.uint64))[lanes.lane]
+            origin = Origin("what a shuffle gives of a lane that takes no part in it", site)
+            self.put(target.name, lanes, np.where(lost, width_mask(32), held), origin)
+
     # -- wgmma --
 
     def multiplied(self, p: PendingProduct, memory: UndefinedMemory, written: bool) -> None:

@@ -136,7 +136,9 @@ class HeldWrites(Observer, Copies):
         self.waited = False
         self.joint = True  # whether it can be done in turns
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, kind: str, values: tuple[Array, ...] = ()
+    ) -> None:
         self.joint &= not self.waited
         self.loads.append((address, offset, size, site))
 

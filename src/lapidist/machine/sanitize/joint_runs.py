@@ -318,7 +318,7 @@ class JointRuns:
             near = races.near(warp)
             if shadow.racing_write(at, warp, near, clocks, PLAIN, races.scopes) >= 0:
                 return False
-            if shadow.racing_lane(at, warp, reads.lanes, int(clocks.met[warp])) >= 0:
+            if shadow.racing_lane(at, warp, reads.lanes, clocks) >= 0:
                 return False
         if written is not None and len(written[0]):
             at, lanes, _ = written

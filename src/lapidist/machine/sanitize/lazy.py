@@ -286,14 +286,14 @@ class LazyCopies(Copies):
         lanes = set(indices(g).tolist())
         unfinished = []
         for entry in queue.bulk:
-            lane, group, t, _ = entry
+            lane, group, t, issued = entry
             if not (lane in lanes and group <= queue.bulk_group[lane] - 1 - pending):
                 unfinished.append(entry)
             elif reading:
                 self.read_source(t, site)
                 unfinished.append(entry)
             else:
-                self.land_store(t, site)
+                self.land_store(t, issued, site)
         queue.bulk = unfinished
 
     def read_source(self, t: Transfer, site: int) -> None:
@@ -310,9 +310,10 @@ class LazyCopies(Copies):
         else:
             self.staged[id(t)] = 0, self.m.shared_bytes[:0].copy()
 
-    def land_store(self, t: Transfer, site: int) -> None:
-        """Land a bulk store."""
+    def land_store(self, t: Transfer, issued: Message, site: int) -> None:
+        """Land a bulk store that was issued when its warp knew this."""
         self.read_source(t, site)
+        self.check_own_accesses(t, issued)
         start, content = self.staged.pop(id(t))
         place = self.m.shared_bytes[start : start + len(content)]
         now = place.copy()
@@ -321,6 +322,26 @@ class LazyCopies(Copies):
         self.land(t)
         place[:] = now
 
+    def check_own_accesses(self, t: Transfer, issued: Message) -> None:
+        """Raise a race if the warp that issued a store has touched its target since: nothing but a wait for
+        the write orders the two. Other warps are looked at where the store lands."""
+        warp = warp_number(t.g)
+        moment, starts_of = int(issued.vector[warp]), global_side(t)
+        for region, rows in self.by_region(starts_of[0]):
+            shadow = None if region is None else self.s.globals.get(region.start)
+            if region is None or shadow is None:
+                continue
+            shadow.replay()
+            octets = rows[:, None] + np.arange(0, starts_of[1], shadow.grain) - (region.start & -16)
+            site = shadow.own_access(shadow.grains(octets.reshape(-1), 1), warp, moment)
+            if site >= 0:
+                rule = (
+                    f"a race on global memory: written here by a bulk store, and touched by its own warp at"
+                    f" {self.m.site(site).place} before cp.async.bulk.wait_group without .read"
+                )
+                self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, int(rows[0])))
+                return
+
     def leave(self, g: Lanes) -> None:
         """Raise a race if lanes exit whose bulk store still reads their block's shared memory: it would
         read another block's."""
@@ -328,7 +349,7 @@ class LazyCopies(Copies):
         if queue is None or not queue.bulk:
             return
         lanes = set(indices(g).tolist())
-        for t in [t for lane, _, t, _ in queue.bulk if lane in lanes]:
+        for t, issued in [(t, issued) for lane, _, t, issued in queue.bulk if lane in lanes]:
             if id(t) not in self.staged:
                 rule = (
                     "a thread exits while its bulk store still reads shared memory; cp.async.bulk.wait_group"
@@ -336,5 +357,5 @@ class LazyCopies(Copies):
                 )
                 at = t.shared[0] % self.m.shared_stride
                 self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, at))
-            self.land_store(t, t.site)
+            self.land_store(t, issued, t.site)
         queue.bulk = [entry for entry in queue.bulk if entry[0] not in lanes]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lapidist.machine.faults import MissingProxyFence, Race
+from lapidist.machine.faults import MissingProxyFence, Race, Uninitialised
 from lapidist.machine.instructions.tensorcore import require_full_warps
 from lapidist.machine.instructions.warpgroup_mma import (
     PIECE,
@@ -42,13 +42,15 @@ class Issued:
 
 @dataclass
 class ProductQueue:
-    """The wgmmas of one warp. `results` are result arrays, whose reuse as D needs no fence."""
+    """The wgmmas of one warp. `results` are result arrays, whose reuse as D needs no fence; `unready` those
+    that nobody waited for, with their wgmma."""
 
     fenced: bool = False
     group: int = 0
     issued: int = 0
     pending: list[Issued] = field(default_factory=list)
     results: dict[int, Array] = field(default_factory=dict)
+    unready: dict[int, Issued] = field(default_factory=dict)
 
 
 class LazyProducts(Products):
@@ -74,7 +76,9 @@ class LazyProducts(Products):
         unknown = np.full(p.g.n, np.nan, "f4") if floats else np.full(p.g.n, 0x7FFF7FFF, "u4")
         results = [unknown.copy() for _ in range(p.mma.registers)]
         queue.results.update((id(array), array) for array in results)
-        queue.pending.append(Issued(queue.issued, queue.group, p, results, positions))
+        issued = Issued(queue.issued, queue.group, p, results, positions)
+        queue.pending.append(issued)
+        queue.unready.update((id(array), issued) for array in results)
         queue.issued += 1
         self.m.events += 1  # other warps of the group may wait for this one
         return results
@@ -113,6 +117,20 @@ class LazyProducts(Products):
                 )
                 self.m.report(self.m.fault(Race, rule, site, g))
 
+    def used(self, g: Lanes, site: int, values: dict[str, Array]) -> None:
+        queue, i = self.queue(g), self.m.program.kernel.instructions[site]
+        for name, value in values.items() if queue.unready else ():
+            issued = queue.unready.get(id(value if value.base is None else value.base))
+            if issued is None or (i.predicate and not (values[i.predicate.name] ^ i.negated).any()):
+                continue
+            rule = (
+                f"{name} is read while the wgmma of {self.m.site(issued.p.site)} may still write to it,"
+                " without wgmma.wait_group between them"
+            )
+            self.m.report(self.m.fault(Uninitialised, rule, site, g))
+            for array in issued.results:  # each wgmma is named once
+                queue.unready.pop(id(array), None)
+
     def wait(self, g: Lanes, pending: int, site: int) -> Array:
         """A wgmma is one operation of four warps: it is complete when all of them have issued it, and then
         for all."""
@@ -127,6 +145,7 @@ class LazyProducts(Products):
         for issued in done:
             for target, value in zip(issued.results, issued.values or [], strict=True):
                 target[:] = value
+                queue.unready.pop(id(target), None)
         queue.pending = queue.pending[len(done) :]
         queue.fenced = False
         return TRUE

@@ -4,6 +4,7 @@ of one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from lapidist.machine.faults import Race
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.sanitize.clocks import Clocks
+from lapidist.machine.sanitize.equal_stores import Storing
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.sanitize.suspects import Suspects
@@ -50,6 +52,7 @@ class Races:
         self.m, self.clocks, self.shared, self.scopes, self.suspects = m, clocks, shared, scopes, suspects
         self.columns = m.geometry.warps * m.geometry.cluster_size
         self.neighbours: tuple[int, Array] | None = None  # the agents asked for last, and the first warp
+        self.storing: Storing | None = None  # what the store writes that is looked at
 
     # -- who --
 
@@ -108,13 +111,13 @@ class Races:
         return True
 
     def may_store(self, warp: int, at: Array, lanes: Array) -> bool:
-        shadow, met = self.shared, int(self.clocks.met[warp])
+        shadow, clocks = self.shared, self.clocks
         return not (
             shadow.reading[at].any()
-            or shadow.racing_write(at, warp, self.near(warp), self.clocks, PLAIN, self.scopes) >= 0
-            or shadow.racing_lane(at, warp, lanes, met) >= 0
-            or shadow.racing_read_lane(at, self.column(warp), warp, lanes, met) >= 0
-            or shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, self.agents(warp))[0] >= 0
+            or shadow.racing_write(at, warp, self.near(warp), clocks, PLAIN, self.scopes) >= 0
+            or shadow.racing_lane(at, warp, lanes, clocks) >= 0
+            or shadow.racing_read_lane(at, self.column(warp), warp, lanes, clocks) >= 0
+            or shadow.racing_read(at, self.columns_of(warp), warp, clocks, self.agents(warp))[0] >= 0
         )
 
     def stored(self, warp: int, at: Array, lanes: Array, sites: Array) -> None:
@@ -133,10 +136,30 @@ class Races:
     def check_writes(self, access: Access, at: Array, warp: int) -> None:
         shadow = access.shadow
         near = self.near(warp) if shadow.readers else slice(None)
-        index = shadow.racing_write(at, warp, near, self.clocks, access.level, self.scopes)
+
+        def find(some: Array) -> int:
+            return shadow.racing_write(at[some], warp, near, self.clocks, access.level, self.scopes)
+
+        index, equal = self.first(access, at, find)
         if index >= 0:
             who, where = self.name(int(shadow.writer[at[index]])), self.place(shadow.write_site[at[index]])
-            self.report(access, index, f"{access.done} here, and written by {who} at {where}")
+            self.report(access, index, f"{access.done} here, and written by {who} at {where}", equal=equal)
+
+    def first(self, access: Access, at: Array, find: Callable[[Array], int]) -> tuple[int, bool]:
+        """Index into `at` of what meets a write, as `find` has it of some of them, or -1; and whether it
+        stores only what the other one stored, as then do all that meet one."""
+        every = np.arange(len(at))
+        index = find(every)
+        if index < 0 or access.kind != "store" or access.level or self.storing is None:
+            return index, False
+        changes, stores = self.storing.changes(), len(access.positions)
+        if len(changes) != stores:
+            changes = np.array([changes.any()])
+        if access.shadow.level[at[index]] or not access.shadow.generic[at[index]] or len(changes) != stores:
+            return index, False
+        unequal = every[np.repeat(changes, len(at) // stores)]
+        other = find(unequal) if len(unequal) else -1
+        return (index, True) if other < 0 else (int(unequal[other]), False)
 
     def check_reads(self, access: Access, at: Array, warp: int) -> None:
         shadow = access.shadow
@@ -152,16 +175,17 @@ class Races:
         """Check against other lanes of the warp, which are ordered where it meets: at bar.warp.sync and at
         barriers of the block."""
         shadow, warp = access.shadow, warp_number(access.g)
-        met = int(self.clocks.met[warp])
-        index = shadow.racing_lane(at, warp, lanes, met)
+        index, equal = self.first(
+            access, at, lambda some: shadow.racing_lane(at[some], warp, lanes[some], self.clocks)
+        )
         if index >= 0:
             lane, where = shadow.lane[at[index]], self.place(shadow.write_site[at[index]])
-            self.report(
-                access, index, f"{access.done} here, and written by lane {lane} of this warp at {where}"
-            )
+            story = f"{access.done} here, and written by lane {lane} of this warp at {where}"
+            self.report(access, index, story, equal=equal)
         if access.kind == "load":
             return
-        index = shadow.racing_read_lane(at, self.column(warp) if shadow.readers else 0, warp, lanes, met)
+        column = self.column(warp) if shadow.readers else 0
+        index = shadow.racing_read_lane(at, column, warp, lanes, self.clocks)
         if index >= 0:
             lane, where = shadow.read_lane[at[index]], self.place(shadow.read_site[at[index]])
             story = f"written here, and read by lane {lane} of this warp at {where}"
@@ -194,13 +218,16 @@ class Races:
     def place(self, site: int) -> str:
         return self.m.site(int(site)).place
 
-    def report(self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0) -> None:
+    def report(
+        self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0, equal: bool = False
+    ) -> None:
         """Raise the race; if it is with a read whose value is still unused, it waits for that use."""
         lane = index // max(access.size // access.shadow.grain, 1)
         address, space = int(access.positions[lane]), "global"
         if access.shadow is self.shared:
             address, space = address % self.m.shared_stride, "shared"
-        rule = f"a race on {space} memory: {story}; nothing orders the two"
-        fault = self.m.fault(Race, rule, access.site, access.g, lane, address)
+        what, name = ("the same value twice in", "equal-stores") if equal else ("a race on", "")
+        rule = f"{what} {space} memory: {story}; nothing orders the two"
+        fault = self.m.fault(Race, rule, access.site, access.g, lane, address, name)
         if access.shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
             self.m.report(fault)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.lanes import Cohort, Lanes, split
 from lapidist.machine.sanitize.joint_runs import JointRuns
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.lazy_products import LazyProducts
@@ -24,6 +24,7 @@ REDRAW = 40
 ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
 OVERDUE = 4 * AGE_LIMIT  # picks after which a warp runs next
+SPLITTING = 0.5  # how often lanes that ask who is active are so without some that came with them
 GIVING_UP = 0.4  # how often a try_wait answers false, as it may at any time
 
 
@@ -53,6 +54,7 @@ class FuzzedScheduler(Scheduler):
         self.winner: Cohort | None = None
         self.picks = self.drawn = self.redrawn = 0
         self.collective = [block.collective for block in machine.program.blocks]
+        self.asking = self.find_asking()
 
     # -- residency --
 
@@ -114,7 +116,35 @@ class FuzzedScheduler(Scheduler):
         super().run()
         self.sanitizer.finish()
 
+    def find_asking(self) -> frozenset[int]:
+        """Blocks of code that ask which lanes are active, where some of a warp may go on without the rest."""
+        code = self.m.program.kernel.instructions
+        return frozenset(
+            number
+            for number, block in enumerate(self.m.program.blocks)
+            if any(i.opcode == "activemask" for i in code[block.start : block.stop])
+            and not block.collective
+            and block.kind != "exit"
+        )
+
     def step(self, cohort: Cohort, number: int) -> None:
+        if number in self.asking and self.random.random() < SPLITTING:
+            self.step_in_parts(cohort, number)
+        else:
+            self.step_together(cohort, number)
+
+    def step_in_parts(self, cohort: Cohort, number: int) -> None:
+        """Run a block with some lanes of a group, and let the others come later: PTX promises nobody that
+        lanes which went the same way are active together."""
+        lanes, since = cohort.groups[number]
+        first, later = split(lanes, self.random.random(lanes.n) < 0.5)
+        if first is not None:
+            cohort.groups[number] = first, since
+        self.step_together(cohort, number)
+        if first is not None and later is not None:
+            self.enqueue(cohort, number, later)
+
+    def step_together(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups[number]
         self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
         self.sanitizer.definedness.enter(lanes)

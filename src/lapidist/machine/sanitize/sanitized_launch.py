@@ -48,10 +48,12 @@ class Touched:
 
 @dataclass
 class Earlier:
-    """What the launches before may still do. `known` is false where nobody recorded them."""
+    """What the launches before may still do: `touched` until the wait, `unwaited` behind it too, as a launch
+    waits for the one before it alone. `known` is false where nobody recorded them."""
 
     known: bool = False
     touched: list[Touched] = field(default_factory=list)
+    unwaited: list[Touched] = field(default_factory=list)
 
 
 class LaunchOrder:
@@ -59,40 +61,58 @@ class LaunchOrder:
         self.m, self.clocks = m, clocks
         self.earlier = Earlier()
         self.waited = np.full(clocks.warps, NEVER, np.int32)  # the moment of each warp's first wait
+        self.triggered = np.zeros(m.geometry.blocks, bool)  # blocks that let the next launch start, unwaited
 
-    def wait(self, g: Lanes) -> None:
-        warp = warp_number(g)
+    def trigger(self, lanes: Lanes) -> None:
+        """griddepcontrol.launch_dependents."""
+        if not self.has_waited(warp_number(lanes)):
+            self.triggered[lanes.block[0]] = True
+
+    def has_waited(self, warp: int) -> bool:
+        """Whether a warp has waited, or comes after one that has."""
+        return bool((self.clocks.row(warp).vector[: self.clocks.warps] >= self.waited).any())
+
+    def wait(self, lanes: Lanes) -> None:
+        warp = warp_number(lanes)
         if self.waited[warp] == NEVER:
             self.waited[warp] = self.clocks.now(warp)
             self.clocks.tick(warp)
 
     def check(self, g: Lanes, site: int, addresses: Array, size: int, kind: str) -> None:
-        """Raise a race if a warp touches global memory that the launch before may still be at."""
-        if (
-            not self.m.overlaps
-            or (self.clocks.row(warp_number(g)).vector[: self.clocks.warps] >= self.waited).any()
-        ):
+        """Raise a race if a warp touches global memory that a launch before may still be at."""
+        if not self.m.overlaps:
             return
-        if not self.earlier.known:
+        waited = self.has_waited(warp_number(g))
+        if not waited and not self.earlier.known:
             rule = "global memory is touched before griddepcontrol.wait: the launch before may still be at it"
             self.m.report(self.m.fault(Race, rule, site, g))
-        for touched in self.earlier.touched:
+        for touched in [*self.earlier.unwaited, *([] if waited else self.earlier.touched)]:
             meeting = touched.first(addresses, size, kind)
             if meeting is not None:
                 row, what, line = meeting
+                when = (
+                    "behind griddepcontrol.wait, which waits for the launch between them alone; that one did"
+                    " not wait"
+                )
                 rule = (
                     f"global memory that {touched.kernel} {what}, at its PTX line {line}, is"
-                    f" {'read' if kind == 'load' else 'written'} before griddepcontrol.wait: that launch may"
-                    " still run"
+                    f" {'read' if kind == 'load' else 'written'}"
+                    f" {when if waited else 'before griddepcontrol.wait'}: that launch may still run"
                 )
                 self.m.report(self.m.fault(Race, rule, site, g, row if g.n > 1 else 0, int(addresses[row])))
 
     def of_this(self, shadows: dict[int, Shadow]) -> Earlier:
         """What the next launch is to know: of the launches before this one, too, unless every block has
-        waited for them."""
+        waited for them. If all blocks let it start before they waited, its own wait is for both."""
         lines = np.array([i.site.line for i in self.m.program.kernel.instructions], np.int32)
         blocks = self.waited.reshape(self.m.geometry.blocks, -1) < NEVER
-        before = self.earlier.touched if self.m.overlaps and not blocks.any(axis=1).all() else []
+        before, unwaited = list[Touched](), list[Touched]()
+        if self.m.overlaps:
+            unwaited = self.earlier.unwaited
+            if not blocks.any(axis=1).all():
+                unwaited = [*unwaited, *self.earlier.touched]
+            elif self.triggered.all():
+                before = self.earlier.touched
         for shadow in shadows.values():
             shadow.replay()
         mine = [
@@ -106,4 +126,4 @@ class LaunchOrder:
             )
             for start, shadow in shadows.items()
         ]
-        return Earlier(True, [*before, *mine])
+        return Earlier(True, [*before, *mine], unwaited)

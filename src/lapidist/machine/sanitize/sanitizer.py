@@ -10,7 +10,6 @@ import numpy as np
 from lapidist.machine.barrier import Barrier
 from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised
-from lapidist.machine.instructions.copies import Transfer
 from lapidist.machine.instructions.mbarrier import MBarrier
 from lapidist.machine.instructions.warpgroup_mma import PendingProduct
 from lapidist.machine.lanes import SHARED_START, Lanes, indices
@@ -20,6 +19,7 @@ from lapidist.machine.program import Program
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
 from lapidist.machine.sanitize.definedness import Definedness
+from lapidist.machine.sanitize.equal_stores import Storing, Values
 from lapidist.machine.sanitize.lost_updates import LostUpdates
 from lapidist.machine.sanitize.map_fences import MapFences
 from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
@@ -78,9 +78,12 @@ class Sanitizer(Observer):
         self.maps = MapFences(m, self.clocks)
         self.warpgroups = Warpgroups(m)
         self.definedness = m.definedness = Definedness(m)
+        self.shuffled_from_nobody = self.definedness.shuffled_from_nobody  # type: ignore[method-assign]
+        self.counted, self.transferred = counter.counted, counter.transferred  # type: ignore[method-assign]
         self.own = OwnMemory(m, self.shared, self.definedness)
         self.updates = LostUpdates(m, self.clocks)
         self.launches = LaunchOrder(m, self.clocks)
+        self.launch_waited, self.launch_triggered = self.launches.wait, self.launches.trigger  # type: ignore[method-assign]
         self.reset = SelfResetting(m)
 
     # -- accesses --
@@ -96,14 +99,11 @@ class Sanitizer(Observer):
                 for position in [p for p in table if start <= p < stop]:
                     del table[position]  # type: ignore[attr-defined]
 
-    def counted(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
-        self.counter.counted(address, offset, size, site, kind)
-
-    def transferred(self, t: Transfer) -> None:
-        self.counter.transferred(t)
-
-    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, kind: str, values: Values = ()
+    ) -> None:
         self.counter.accessed(address, offset, size, site, kind)
+        self.races.storing = Storing(address, offset, values) if values else None
         level = self.orders.level_of(site)
         if address.space == "shared" and kind == "load" and self.suspects.ahead_of_use(site):
             self.load_ahead(address.g, address.base + offset, size, site, level)
@@ -319,11 +319,8 @@ class Sanitizer(Observer):
     def executed(self, number: int, lanes: Lanes) -> None:
         self.definedness.executed(number, lanes)
 
-    def launch_waited(self, g: Lanes) -> None:
-        self.launches.wait(g)
-
-    def warp_met(self, g: Lanes) -> None:
-        self.clocks.meet(warp_number(g))
+    def warp_met(self, g: Lanes, mask: Array) -> None:
+        self.clocks.meet_named(warp_number(g), mask)
 
     # -- barriers of blocks and clusters --
 

@@ -104,25 +104,33 @@ class Shadow:
                 return index
         return -1
 
-    def racing_lane(self, at: Array, warp: int, lanes: Array, met: int) -> int:
-        """Index into `at` of what another lane of the warp wrote since the warp last met, or -1."""
-        if self.last_write[warp] <= met:
+    def racing_lane(self, at: Array, warp: int, lanes: Array, clocks: Clocks) -> int:
+        """Index into `at` of what another lane of the warp wrote since the two last met, or -1."""
+        if self.last_write[warp] <= clocks.met[warp]:
             return -1
-        racing = (
-            (self.writer[at] == warp)
-            & (self.written[at] > met)
-            & (self.lane[at] >= 0)
-            & (self.lane[at] != lanes)
-        )
+        other = self.lane[at]
+        racing = (self.writer[at] == warp) & (other >= 0) & (other != lanes)
+        racing &= clocks.unordered(warp, lanes, other, self.written[at])
         return int(np.argmax(racing)) if racing.any() else -1
 
-    def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, met: int) -> int:
-        """Index into `at` of what another lane of the warp read since the warp last met, or -1."""
-        if self.last_read[warp] <= met:
+    def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks) -> int:
+        """Index into `at` of what another lane of the warp read since the two last met, or -1."""
+        if self.last_read[warp] <= clocks.met[warp]:
             return -1
-        racing = (self.read_warp[at] == warp) & (self.read[at, column] > met)
-        racing &= (self.read_lane[at] >= 0) & (self.read_lane[at] != lanes)
+        other = self.read_lane[at]
+        racing = (self.read_warp[at] == warp) & (other >= 0) & (other != lanes)
+        racing &= clocks.unordered(warp, lanes, other, self.read[at, column])
         return int(np.argmax(racing)) if racing.any() else -1
+
+    def own_access(self, at: Array, warp: int, moment: int) -> int:
+        """Where a warp itself read or wrote one of these grains after a moment, other than by TMA; or -1."""
+        wrote = (self.writer[at] == warp) & (self.written[at] > moment) & self.generic[at]
+        if wrote.any():
+            return int(self.write_site[at[np.argmax(wrote)]])
+        assert self.reader is not None
+        read = ((self.reader[at] == warp) & (self.read[at] > moment)).any(axis=1)
+        read &= (self.read_warp[at] == warp) & (self.read_lane[at] >= 0)
+        return int(self.read_site[at[np.argmax(read)]]) if read.any() else -1
 
     def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
         """The lane of each grain, where every lane has a position of its own."""

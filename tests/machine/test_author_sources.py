@@ -1,0 +1,71 @@
+"""CUDA C++ as authors write it compiles by NVRTC, which has no headers of the C++ standard."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lapidist.build.standard_headers import STANDARD_HEADERS
+from lapidist.errors import CompileError
+from lapidist.machine import check
+
+
+def result(statements: str, includes: str = "") -> float:
+    y = np.zeros(1, "f8")
+    source = f'{includes}\nextern "C" __global__ void k(double* y) {{ {statements} }}'
+    assert list(check(source, (1, 1, 1), (1, 1, 1), y, seeds=0)) == []
+    return float(y[0])
+
+
+ALL = "\n".join(f"#include <{name}>" for name in STANDARD_HEADERS)
+USES = {
+    "integers": (
+        "uint64_t v = UINT64_MAX; std::uint8_t w = 255; uintptr_t p = (uintptr_t)y; y[0] = p ? w : v;",
+        255,
+    ),
+    "limits": ("y[0] = INT_MAX + double(INT64_MIN < 0) + SHRT_MAX + CHAR_BIT;", 2**31 - 1 + 1 + 32767 + 8),
+    "floats": ("y[0] = FLT_MAX < INFINITY && DBL_EPSILON > 0 && isnan(NAN) && HUGE_VAL > DBL_MAX;", 1),
+    "functions": ("y[0] = std::sqrt(4.0f) + std::max(1, 2) + std::abs(-3.0) + std::floor(M_PI);", 10),
+    "types": ("y[0] = std::is_same<int32_t, int>::value + std::numeric_limits<int8_t>::max();", 128),
+    "swap": ("int a = 1, b = 2; std::swap(a, b); y[0] = 10 * a + b;", 21),
+    "built in": ('assert(y); char s[4]; memset(s, 1, 4); y[0] = s[3]; if (y[0] > 1) printf("%d", s[0]);', 1),
+    "driver": ("y[0] = sizeof(CUtensorMap) + alignof(CUtensorMap);", 192),
+}
+
+
+@pytest.mark.parametrize(("statements", "value"), USES.values(), ids=USES)
+def test_headers_of_the_standard(statements: str, value: float) -> None:
+    assert result(statements, ALL) == value
+
+
+@pytest.mark.parametrize("name", STANDARD_HEADERS)
+def test_a_header_stands_alone(name: str) -> None:
+    assert result("y[0] = 3;", f"#include <{name}>") == 3
+
+
+def test_cuda_s_own_library_may_come_before_and_behind() -> None:
+    library = "#include <cuda/std/cstdint>\n#include <cuda/std/climits>\n#include <cuda/atomic>\n"
+    assert result("y[0] = INT32_MAX;", ALL + "\n" + library) == 2**31 - 1
+    assert result("y[0] = INT32_MAX;", library + ALL) == 2**31 - 1
+
+
+def test_what_nvcc_knows_without_an_include() -> None:
+    assert result("uint32_t a = 7; uint b = 1; y[0] = a + b + (INFINITY > 0) + INT_MAX / INT32_MAX;") == 10
+
+
+def test_names_of_an_author_s_own_stay_theirs() -> None:
+    own = "typedef unsigned long uint64_t; #define INFINITY 5".replace("; ", ";\n")
+    assert result("uint64_t v = INFINITY; y[0] = v;", own) == 5
+
+
+def test_wmma_s_header_is_whole() -> None:
+    includes = "#include <mma.h>\n#include <cuda_fp16.h>"
+    tile = "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> c;"
+    assert result(f"{tile} y[0] = c.num_elements;", includes) == 8
+
+
+def test_host_code_is_refused_in_words() -> None:
+    with pytest.raises(
+        CompileError, match="device code alone: give it the file with the kernel, or PTX by nvcc"
+    ):
+        result("y[0] = 1;", "int main() { return 0; }")
