@@ -74,6 +74,13 @@ TWO_STORES = {
     "nobody waits": {"meet": ""},
     "beyond the end": {"place": "add.s32 %r2, %r2, 2040;"},
 }
+# Each warp loads what the next one then writes: only a use of the value is a fault.
+AHEAD = """
+    .shared .align 4 .b8 s[512]; mov.u32 %r1, s; shl.b32 %r2, %t, 2; add.s32 %r3, %r1, %r2;
+    add.s32 %r4, %r2, 128; and.b32 %r4, %r4, 511; add.s32 %r4, %r4, %r1; mov.f32 %f1, 0f3f800000;
+    mov.u32 %r9, 9999; st.shared.f32 [%r3], %f1; bar.sync 0; ld.shared.f32 %f3, [%r4];
+    setp.eq.u32 %p1, %t, %r9; @%p1 bra X; {use} mov.f32 %f3, 0f00000000; st.shared.f32 [%r3], %f1;
+    X: mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f3;"""
 # One warp keeps %r7 as one value, the other by lane.
 TWO_FORMS = """
     mov.u32 %r7, 5; setp.lt.u32 %p1, %t, 32; @%p1 bra J; and.b32 %r7, %t, 31; J: bar.sync 0;
@@ -226,6 +233,17 @@ def test_copies_that_warps_make_together_miss_no_wait(
     assert together == alone
     assert isinstance(alone[0], str)
     assert taken
+
+
+@pytest.mark.parametrize("use", ["", "add.f32 %f1, %f1, %f3;"])
+def test_a_load_that_warps_make_together_counts_once_it_is_used(
+    use: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = launch_of(AHEAD.format(use=use), 128)
+    outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(6)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert any(isinstance(alone[0], str) for _, alone, _ in outcomes) == bool(use)
+    assert sum(taken for _, _, taken in outcomes)
 
 
 def test_a_load_sees_what_its_block_stored(
