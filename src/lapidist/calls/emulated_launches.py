@@ -163,7 +163,7 @@ def run(
     room = Room(bound.like, () if cut is None else cut)
     steps: list[Step | None] = []
     launches = tuple(Emulated(bound, d, backend, call.choices, parts, room).launches(cut))
-    products = {i: ready(each, call) for i, each in enumerate(launches) if isinstance(each, Multiplied)}
+    products = {i: ready(launch, call) for i, launch in enumerate(launches) if isinstance(launch, Multiplied)}
     for i, launch in enumerate(launches):
         if isinstance(launch, Alone):
             at, framework = dict(zip("ABCD", launch.operands, strict=True)), bound.like.framework

@@ -97,8 +97,8 @@ def invariant(
         calls += 1
         results = results_of(function(*parts), len(indices))
         require_alike(results, expected)
-        for got, whole in zip(results, expected, strict=True):
-            values = whole[indices]
+        for got, all_rows in zip(results, expected, strict=True):
+            values = all_rows[indices]
             at = first_difference(got, values)
             if at is not None:
                 row, place, element = int(indices[at[0]]), at[0], at[1:]
@@ -183,11 +183,13 @@ def host_array(array: Any) -> Any:
 
 def require_alike(results: list[Any], expected: list[Any]) -> None:
     """Whether the rows of a call are of the kind that all rows together are."""
-    got, whole = ([(array.shape[1:], str(array.dtype)) for array in arrays] for arrays in (results, expected))
-    if got != whole:
+    kinds, expected_kinds = (
+        [(array.shape[1:], str(array.dtype)) for array in arrays] for arrays in (results, expected)
+    )
+    if kinds != expected_kinds:
         raise ShapeError(
-            f"function: must return rows of one shape and type; got {got} of some rows, of all {whole}. Check"
-            " it"
+            f"function: must return rows of one shape and type; got {kinds} of some rows, of all"
+            f" {expected_kinds}. Check it"
         )
 
 

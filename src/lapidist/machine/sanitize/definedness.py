@@ -188,24 +188,24 @@ class Definedness:
                     self.check(step, item, "an address")
 
     def check_sources(self, step: Step, operands: tuple[Operand, ...]) -> None:
-        what = "a branch" if step.i.opcode in DECIDES else f"what {step.i.opcode} is given"
+        decided = "a branch" if step.i.opcode in DECIDES else f"what {step.i.opcode} is given"
         for operand in operands:
             for item in [] if isinstance(operand, Addr) else flatten(operand):
-                self.check(step, item, "a stored result" if step.i.opcode in ("atom", "red") else what)
+                self.check(step, item, "a stored result" if step.i.opcode in ("atom", "red") else decided)
 
-    def check(self, step: Step, item: Operand, what: str) -> None:
+    def check(self, step: Step, item: Operand, decided: str) -> None:
         if isinstance(item, Reg) and item.name in self.bits:
             bits = step.undefined(item)
             if bits.any():
-                self.report(what, item.name, step.g, step.site, bits)
+                self.report(decided, item.name, step.g, step.site, bits)
 
-    def report(self, what: str, name: str, g: Lanes, site: int, bits: Array) -> None:
+    def report(self, decided: str, name: str, g: Lanes, site: int, bits: Array) -> None:
         """Report a register on which something depends. It counts as defined from here on."""
-        self.fault(what, self.origins[name], g, site, int(np.argmax(bits != 0)))
+        self.fault(decided, self.origins[name], g, site, int(np.argmax(bits != 0)))
         self.put(name, g, np.zeros(g.n, np.uint64))
 
-    def fault(self, what: str, origin: Origin, g: Lanes, site: int, lane: int) -> None:
-        rule = f"{what} depends on {origin.sentence(self.m)}"
+    def fault(self, decided: str, origin: Origin, g: Lanes, site: int, lane: int) -> None:
+        rule = f"{decided} depends on {origin.sentence(self.m)}"
         name = "unset-register" if origin.site < 0 else ""
         self.m.report(self.m.fault(Uninitialised, rule, site, g, lane, name=name))
 

@@ -65,7 +65,7 @@ def of_range(
     """The loads from one range of memory, in order; neighbours that are alike at once."""
     kinds, parts = list[tuple[int, int, int]](), list[Array]()
     for (size, one), alike in groupby(loads, lambda load: (load[2], start != NOWHERE and load[3] in single)):
-        same, each = list(alike), max(size // shadow.grain, 1)
+        same, grains_of_lane = list(alike), max(size // shadow.grain, 1)
         bases = [address.base if start == NOWHERE else address.addresses for address, _, _, _ in same]
         if one:
             bases = [np.broadcast_to(base[::WARP], (rows,)) for base in bases]
@@ -74,9 +74,10 @@ def of_range(
             return None
         offsets = np.array([offset for _, offset, _, _ in same]) - (0 if start == NOWHERE else start & -16)
         first = (np.stack(bases).astype(np.int64) + offsets[:, None]) // shadow.grain
-        grains = first[:, :, None] + np.arange(each) if each > 1 else first
-        parts.append(grains.reshape(len(same), rows, lanes * each).transpose(1, 0, 2).reshape(rows, -1))
-        kinds += [(site, lanes, each) for _, _, _, site in same]
+        grains = first[:, :, None] + np.arange(grains_of_lane) if grains_of_lane > 1 else first
+        wide = lanes * grains_of_lane
+        parts.append(grains.reshape(len(same), rows, wide).transpose(1, 0, 2).reshape(rows, -1))
+        kinds += [(site, lanes, grains_of_lane) for _, _, _, site in same]
     ahead = s.suspects.ahead_of_use if start == NOWHERE else None
     at = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     return Reads(shadow, at, *layout(tuple(kinds)), parts_of(kinds, ahead))
@@ -85,8 +86,8 @@ def of_range(
 @lru_cache(maxsize=256)
 def layout(kinds: tuple[tuple[int, int, int], ...]) -> tuple[Array, Array]:
     """The lane and the site of each grain, of loads by some lanes of some grains each."""
-    lanes = [np.repeat(LANES[:many], each) for _, many, each in kinds]
-    sites = [np.full(many * each, site, np.int32) for site, many, each in kinds]
+    lanes = [np.repeat(LANES[:many], grains) for _, many, grains in kinds]
+    sites = [np.full(many * grains, site, np.int32) for site, many, grains in kinds]
     return np.concatenate(lanes), np.concatenate(sites)
 
 
@@ -95,8 +96,8 @@ def parts_of(
 ) -> list[tuple[slice, int]]:
     """The loads in order: each of a value that its block leaves unused by itself, others together."""
     parts, start, stop = list[tuple[slice, int]](), 0, 0
-    for site, many, each in kinds:
-        begin, stop = stop, stop + many * each
+    for site, many, grains in kinds:
+        begin, stop = stop, stop + many * grains
         if ahead_of_use is not None and ahead_of_use(site):
             if begin > start:
                 parts.append((slice(start, begin), NOWHERE))

@@ -38,11 +38,11 @@ class Touched:
         offsets = (addresses[:, None] - self.start + np.arange(0, size, min(self.grain, size))) // self.grain
         inside = (offsets >= 0) & (offsets < len(self.written))
         at = np.where(inside, offsets, 0)
-        for lines, what in ((self.written, "writes"), (self.read, "reads")):
+        for lines, verb in ((self.written, "writes"), (self.read, "reads")):
             met = inside & (lines[at] > 0)
-            if met.any() and (what == "writes" or kind != "load"):
+            if met.any() and (verb == "writes" or kind != "load"):
                 row, column = np.argwhere(met)[0]
-                return int(row), what, int(lines[at[row, column]])
+                return int(row), verb, int(lines[at[row, column]])
         return None
 
 
@@ -89,13 +89,13 @@ class LaunchOrder:
         for touched in [*self.earlier.unwaited, *([] if waited else self.earlier.touched)]:
             meeting = touched.first(addresses, size, kind)
             if meeting is not None:
-                row, what, line = meeting
+                row, verb, line = meeting
                 when = (
                     "behind griddepcontrol.wait, which waits for the launch between them alone; that one did"
                     " not wait"
                 )
                 rule = (
-                    f"global memory that {touched.kernel} {what}, at its PTX line {line}, is"
+                    f"global memory that {touched.kernel} {verb}, at its PTX line {line}, is"
                     f" {'read' if kind == 'load' else 'written'}"
                     f" {when if waited else 'before griddepcontrol.wait'}: that launch may still run"
                 )

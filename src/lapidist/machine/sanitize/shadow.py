@@ -11,7 +11,7 @@ from lapidist.machine.sanitize.ordered import Scopes
 
 Array = np.ndarray
 MOST_LOGGED, REPLAYED = 1 << 21, 1 << 15  # grains that wait, and that are noted at once
-LAST_KNOWN, BOTH_KNOWN = 1, 2  # whether the last reader of a grain is noted, and the last other one
+LAST_NOTED, BOTH_NOTED = 1, 2  # whether the last reader of a grain is noted, and the last other one
 Logged = tuple[Array, int, int, Array | int, Array]
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
@@ -47,7 +47,7 @@ class Shadow:
         # Reads of memory that nobody has written yet: when, by whom, where. They are noted together.
         self.log: list[Logged] = []
         self.logged = 0
-        self.last_seen = np.empty(0 if readers else count, np.int32)
+        self.newest_place = np.empty(0 if readers else count, np.int32)
         self.status = np.zeros(0 if readers else count, np.uint8)
         # What the bytes hold, and how many asynchronous operations still read them.
         self.state = np.zeros(count if readers else 0, np.uint8)
@@ -228,7 +228,7 @@ class Shadow:
         more."""
         at = np.concatenate([entry[0] for entry in log])
         status = self.status[at]
-        unknown = np.flatnonzero(status < BOTH_KNOWN)
+        unknown = np.flatnonzero(status < BOTH_NOTED)
         if not len(unknown):
             return []
         entry = np.searchsorted(np.cumsum(counts), unknown, side="right")
@@ -255,11 +255,11 @@ class Shadow:
     def note_first(self, at: Array, agent: Array, moment: Array) -> None:
         """Note the last readers of some grains; who was known until now is then the other one."""
         assert self.reader is not None
-        known, moments = self.reader[at, 0], self.read[at, 0]
-        moved = known != agent
-        self.reader[at[moved], 1], self.read[at[moved], 1] = known[moved], moments[moved]
+        reader, moments = self.reader[at, 0], self.read[at, 0]
+        moved = reader != agent
+        self.reader[at[moved], 1], self.read[at[moved], 1] = reader[moved], moments[moved]
         self.reader[at, 0], self.read[at, 0] = agent, moment
-        self.read_warp[at], self.status[at] = agent, LAST_KNOWN
+        self.read_warp[at], self.status[at] = agent, LAST_NOTED
 
     def note_second(self, at: Array, agent: Array, moment: Array) -> None:
         """Note the last that another than the last reader did."""
@@ -268,12 +268,12 @@ class Shadow:
         if len(other):
             other = other[self.last_of(at[other]) == np.arange(len(other))]
             self.reader[at[other], 1], self.read[at[other], 1] = agent[other], moment[other]
-            self.status[at[other]] = BOTH_KNOWN
+            self.status[at[other]] = BOTH_NOTED
 
     def last_of(self, at: Array) -> Array:
         """For each of these grains, where it stands last: of equal ones NumPy keeps what is assigned last."""
-        self.last_seen[at] = np.arange(len(at), dtype=np.int32)
-        return self.last_seen[at]
+        self.newest_place[at] = np.arange(len(at), dtype=np.int32)
+        return self.newest_place[at]
 
     def note_read(
         self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
