@@ -51,6 +51,9 @@ def climb(
     device: Place = "auto",
     kernel: Kernels = None,
     detours: Annotated[bool, typer.Option(help="the ideas that lost, too")] = False,
+    schedules: Annotated[
+        bool, typer.Option("--schedules", help="in the machine: what schedules with all checks take")
+    ] = False,
     sweep: Annotated[
         bool | None, typer.Option(help="also m = n = 128 … 16384, k = 1024, for some rungs; on with --html")
     ] = None,
@@ -64,19 +67,26 @@ def climb(
 ) -> None:
     """Climb the ladder: every rung on one product, beside cuBLAS."""
     from lapidist.dtypes import short_name
+    from lapidist.errors import ArgumentError
     from lapidist_lab.bench.protocol import contenders
     from lapidist_lab.bench.publish.output_files import Outputs
     from lapidist_lab.bench.studies.ladder_runs import Work, place_of
 
-    place = present(place_of(device))
+    place = "machine" if schedules and device == "auto" else present(place_of(device))
+    if schedules and place != "machine":
+        raise ArgumentError(
+            f"--schedules: are the machine's; got --device {device}. Leave that out, or name the machine"
+        )
     case = one_case(size, mnk, dtype, GPU_SIZE if isinstance(place, int) else MACHINE_SIZE)
     climbers = tuple(contenders.choose(kernel, detours, case.math))
     works = [Work(case, climbers)]
     if (html is not None if sweep is None else sweep) and isinstance(place, int):
         works += sweep_works(case)
-    name = f"climb-{short_name(case.math)}-{case.shape.removesuffix('^3')}"
+    name = f"{'schedules' if schedules else 'climb'}-{short_name(case.math)}-{case.shape.removesuffix('^3')}"
     outputs = Outputs(as_json, csv, plot, html, record, name)
     mode = "sustained" if sustained else "burst"
-    perform(works, place, mode, require_rounds(rounds), outputs, named=kernel is not None)
+    perform(
+        works, place, mode, require_rounds(rounds), outputs, named=kernel is not None, schedules=schedules
+    )
     if not as_json:
         print("\n".join(["", "What next:", *(folded(f"  {line}", 4) for line in NEXT)]))

@@ -128,9 +128,10 @@ def perform(
     outputs: Outputs,
     drawn: str = "",
     named: bool = False,
+    schedules: bool = False,
 ) -> None:
     """Measure where it can be done; without a GPU say so, and do what is left. `named`: the kernels were
-    chosen by name, so that a refusal is a failure.
+    chosen by name, so that a refusal is a failure. `schedules`: what the machine's checks cost.
     """
     from lapidist.backends.gpu.driver import require_gpu
     from lapidist_lab.bench.studies import ladder_runs as runs
@@ -148,7 +149,7 @@ def perform(
             times = f"{largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
             log.warning(f"the machine takes seconds for a kernel at 512^3; {times}")
         with finishing(outputs):
-            outputs.write(*runs.in_machine(works, rounds or 1, outputs.keep))
+            outputs.write(*runs.in_machine(works, rounds or 1, outputs.keep, schedules))
     else:
         log.warning(COMPILED)
         with finishing(outputs):

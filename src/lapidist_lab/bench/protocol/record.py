@@ -62,7 +62,7 @@ class Record:
     limit_share: float | None  # speed over what the chip's best unit for this type reaches
     worst: float | None  # largest error over its bound
     ok: bool
-    mode: str = ""  # sustained, burst, machine, static
+    mode: str = ""  # sustained, burst, machine, schedule, static
     seconds_min: float | None = None
     seconds_max: float | None = None
     p90: float | None = None  # percentiles of the calls' seconds
@@ -89,7 +89,8 @@ class Record:
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
-    over_plain: float | None = None  # with an epilogue: `seconds` over those of the product alone
+    # `seconds` over those of the product without an epilogue, or of a plain run in place of a schedule
+    over_plain: float | None = None
     over_wait: float | None = None  # by default: the seconds of compile="wait" over `seconds`
     largest_error: float | None = None  # of an element, over the product of magnitudes
     batch: int | None = None  # how many products; None: one

@@ -15,7 +15,7 @@ from lapidist_lab.bench.publish.charts import following, variables
 from lapidist_lab.bench.publish.panels import Panel, Sources, panels
 from lapidist_lab.bench.publish.record_views import NO_PRODUCTS, Shape, in_order, label, main_case, shape_of
 from lapidist_lab.bench.publish.tables import Table, table
-from lapidist_lab.bench.publish.terminal import COUNTED, LIMITS, TIMED, unbroken_head
+from lapidist_lab.bench.publish.terminal import COLUMNS_OF, LIMITS, TIMED, unbroken_head
 
 PARTS = Path(__file__).parent / "template"
 KIND_WORDS = {
@@ -119,7 +119,7 @@ def tables_part(records: Sequence[Record], sources: Sources) -> Part:
 
 def case_table(rows: Sequence[Record]) -> str:
     """The table of a case, without columns that are empty."""
-    columns = COUNTED if rows[0].mode == "machine" else TIMED
+    columns = COLUMNS_OF.get(rows[0].mode, TIMED)
     shown = table({unbroken_head(name): cell for name, cell in columns.items()}, rows).filled()
     css = ["failed" if row.error and row.mode != "static" else row.kind for row in rows]
     return shown.html(css, [row.seconds for row in rows])

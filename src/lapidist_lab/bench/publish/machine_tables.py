@@ -13,6 +13,7 @@ from lapidist.dtypes import MATHS, short_name
 from lapidist.kernels.registry import KERNELS
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.record import Run, by_present_names
+from lapidist_lab.bench.publish.cells import time_words
 from lapidist_lab.bench.publish.predictions import page
 from lapidist_lab.bench.publish.record_views import RUNG_NUMBER, label, latest, shape_of
 from lapidist_lab.bench.publish.tables import Column, Table, table
@@ -20,6 +21,7 @@ from lapidist_lab.machine_studies.mutants import KINDS, Survey, merged
 from lapidist_lab.machine_studies.specimens import specimens
 
 MISSED_SHOWN = 4
+MOST_TIMES = 20  # that a schedule shall take over a plain run
 KIND_WORDS = {
     "barrier": "barrier (`bar.sync`)",
     "warp barrier": "warp barrier (`bar.warp.sync` before an arrival)",
@@ -33,7 +35,12 @@ KIND_WORDS = {
 
 def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
     """The text of each block by its name."""
-    return {"mutants": mutants_block(root / "results"), "predictions": page(runs), "speed": speed_block(runs)}
+    return {
+        "mutants": mutants_block(root / "results"),
+        "predictions": page(runs),
+        "speed": speed_block(runs),
+        "schedule costs": schedules_block(runs),
+    }
 
 
 # ---- mutants ----
@@ -143,6 +150,32 @@ def speed_block(runs: Sequence[Run]) -> str:
     ]
     names = sorted({record.kernel for record in records}, key=RUNG_NUMBER.__getitem__)
     return table(columns, names).markdown()
+
+
+def schedules_block(runs: Sequence[Run]) -> str:
+    """How many times the CPU time of a plain run schedules take, for each kernel."""
+    records = [row for row, _ in latest(runs) if row.mode == "schedule" and row.over_plain]
+    if not records:
+        return "Not timed yet.\n"
+    at = {(record.kernel, record.dtype, shape_of(record)): record for record in records}
+
+    def times(math: str, shape: tuple[int, int, int], name: str) -> str:
+        record = at.get((name, math, shape))
+        return "" if record is None else f"{record.over_plain:.0f} ({time_words(record.seconds)})"
+
+    columns: list[Column] = [("kernel", label)]
+    columns += [
+        (f"{shape_words(*shape)} {short_name(math)}", partial(times, math, shape))
+        for math, shape in sorted({key[1:] for key in at}, key=column_rank)
+    ]
+    ranks = {kernel.name: place for place, kernel in enumerate(KERNELS)}
+    names = sorted({record.kernel for record in records}, key=ranks.__getitem__)
+    over = [record.over_plain or 0.0 for record in records]
+    kept = sum(multiple <= MOST_TIMES for multiple in over)
+    words = (
+        f"The aim is {MOST_TIMES} times or less: {kept} of {len(over)} keep it; {max(over):.0f} is the most."
+    )
+    return f"{table(columns, names).markdown()}\n{words}\n"
 
 
 def column_rank(column: tuple[str, tuple[int, int, int]]) -> tuple[int, bool, int]:

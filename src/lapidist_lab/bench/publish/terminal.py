@@ -11,7 +11,16 @@ from rich.markup import escape
 from lapidist.commands.fold import folded
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish.cells import COLUMNS, Cell, kind, number, percent, refusal_of, time_or_outcome
+from lapidist_lab.bench.publish.cells import (
+    COLUMNS,
+    Cell,
+    kind,
+    number,
+    percent,
+    refusal_of,
+    time_or_outcome,
+    time_words,
+)
 from lapidist_lab.bench.publish.record_views import UNIT_WORDS, label
 from lapidist_lab.bench.publish.tables import table
 
@@ -44,6 +53,13 @@ COUNTED: dict[str, Cell] = {
     "shared B": COLUMNS["shared bytes"],
     "error/ bound": lambda r: number(r.worst, ".2f"),
 }
+SCHEDULED: dict[str, Cell] = {
+    "rung": COLUMNS["kernel"],
+    "CPU time": time_or_outcome,
+    "of a plain run": lambda r: time_words(r.seconds and r.over_plain and r.seconds / r.over_plain),
+    "times": lambda r: number(r.over_plain),
+    "error/ bound": lambda r: number(r.worst, ".2f"),
+}
 DISPENSABLE = ("% of unit", "multi- ply %", "shared B", "bytes/ flop", "regis- ters", "blocks x warps")
 LIMITS: dict[str, Cell] = {
     "unit": lambda r: UNIT_WORDS.get(r.unit or "", "-"),
@@ -62,6 +78,13 @@ MACHINE_LEGEND = (
     " multiply and add; error/bound: up to 1 is right"
 )
 
+SCHEDULED_LEGEND = (
+    "CPU time: of a schedule with all checks, the median of all seeds; times: over a plain run's CPU time;"
+    " error/bound: up to 1 is right"
+)
+COLUMNS_OF = {"machine": COUNTED, "schedule": SCHEDULED}  # of a mode; of others TIMED
+LEGENDS = {"machine": MACHINE_LEGEND, "schedule": SCHEDULED_LEGEND}
+
 
 def unbroken_head(head: str) -> str:
     """The head of a column without the places where it may be broken into lines."""
@@ -79,12 +102,11 @@ def show(console: Console, records: Sequence[Record], drawn: bool = False) -> No
     products = [record for record in records if record.kind != "limit"]
     cases = groupby(products, key=lambda r: (r.batch, r.m, r.n, r.k, r.dtype, r.device))
     for rows in [list(group) for _, group in cases]:
-        machine = rows[0].mode == "machine"
         if not drawn:
-            show_case(console, rows, COUNTED if machine else TIMED)
+            show_case(console, rows, COLUMNS_OF.get(rows[0].mode, TIMED))
         if rows[-1] is products[-1]:
-            print_words(console, MACHINE_LEGEND if machine else LEGEND)
-        if machine:
+            print_words(console, LEGENDS.get(rows[0].mode, LEGEND))
+        if rows[0].mode == "machine":
             show_bounds(console, rows)
         show_errors(console, rows)
 

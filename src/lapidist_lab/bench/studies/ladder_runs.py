@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from time import process_time
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import operand_of
+from lapidist.launch import Launch
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.verify.sum_bound import judge
@@ -131,26 +133,44 @@ def sensor_range(before: Any, after: Any) -> dict[str, Any]:
 
 
 def in_machine(
-    works: Sequence[Work], rounds: int = 1, keep: Keep = discard
+    works: Sequence[Work], rounds: int = 1, keep: Keep = discard, schedules: bool = False
 ) -> tuple[Conditions, list[Record]]:
     """The rows of the same kernels in the PTX machine: verdicts and counts. Wall times are the machine's; the
-    first of `rounds` includes the translation to Python."""
+    first of `rounds` includes the translation to Python. `schedules`: the CPU time of schedules with all
+    checks, instead."""
     from lapidist_lab.bench.protocol.conditions import gather
 
-    conditions = gather(
-        chip(MACHINE_CHIP),
-        "machine",
-        "machine",
-        f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine",
-    )
-    return conditions, _without_gpu(
-        works, partial(run_in_machine, rounds=rounds), "machine", partial(keep, conditions)
-    )
+    mode, one = ("schedule", run_schedules) if schedules else ("machine", run_in_machine)
+    how = " with all checks, each beside a plain run, in CPU time" if schedules else ""
+    protocol = f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine{how}"
+    conditions = gather(chip(MACHINE_CHIP), "machine", mode, protocol)
+    return conditions, _without_gpu(works, partial(one, rounds=rounds), mode, partial(keep, conditions))
 
 
-def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
-    """The row of one kernel on fresh inputs and poisoned output."""
-    from lapidist import machine
+class Launched(NamedTuple):
+    """A kernel that is to run in the machine, on fresh inputs and poisoned output."""
+
+    a: Any
+    b: Any
+    c: Any
+    plan: Plan
+    facts: Facts
+    launch: Launch
+
+    def row(self, case: Case, contender: Contender, mode: str, **measured: Any) -> Record:
+        """The row of what was measured, with the verdict about its result."""
+        verdict = judge(self.c, self.a, self.b, precision=case.precision, unit=self.facts.unit)
+        error = (
+            None
+            if verdict.ok
+            else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
+        )
+        worst = verdict.worst if math.isfinite(verdict.worst) else None
+        head = blank(case, contender, "machine", mode, self.facts)
+        return replace(head, worst=worst, ok=verdict.ok, error=error, **measured)
+
+
+def launched(case: Case, contender: Contender) -> Launched:
     from lapidist.calls import planned_call
 
     a = random_matrix(case.m, case.k, case.dtype)
@@ -166,23 +186,48 @@ def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
     assert plan is not None
     facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
-    reports = [machine.run(launch, merge_loads=True) for _ in range(rounds)]
+    return Launched(a, b, c, plan, facts, launch)
+
+
+def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
+    """The row of one kernel, with its counts."""
+    from lapidist import machine
+
+    kernel = launched(case, contender)
+    reports = [machine.run(kernel.launch, merge_loads=True) for _ in range(rounds)]
     report, times = reports[-1], sorted(report.seconds for report in reports)
-    seconds = times[len(times) // 2]
-    verdict = judge(c, a, b, precision=case.precision, unit=facts.unit)
-    row = replace(
-        blank(case, contender, "machine", "machine", facts),
-        **_counts_of(report),
-        note=_bound_of(report, plan, case),
-    )
-    error = (
-        None
-        if verdict.ok
-        else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
-    )
-    worst = verdict.worst if math.isfinite(verdict.worst) else None
-    row = replace(row, seconds=seconds, seconds_min=times[0], seconds_max=times[-1], replays=rounds)
-    return replace(row, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
+    measured = {**times_of(times), **_counts_of(report), "note": _bound_of(report, kernel.plan, case)}
+    return kernel.row(case, contender, "machine", tflops=case.flops / times[rounds // 2] / 1e12, **measured)
+
+
+def run_schedules(case: Case, contender: Contender, rounds: int = 1) -> Record:
+    """The row of one kernel: what schedules take, each by a seed of its own beside a plain run. CPU time, as
+    other work on the computer adds to the wall time of the longer one."""
+    from lapidist import machine
+
+    kernel = launched(case, contender)
+    run = partial(machine.run, kernel.launch, counting=False)
+    run()  # translates to Python
+    # Blocks that wait for each other need all of them; of others a seed draws how many run at a time.
+    residency = math.prod(kernel.launch.grid) if kernel.plan.schedule is not None else None
+    plain, checked = list[float](), list[float]()
+    for seed in range(rounds):
+        plain.append(cpu_time(run))
+        checked.append(cpu_time(partial(run, sanitize=True, seed=seed, residency=residency)))
+    over = sorted(checked)[rounds // 2] / sorted(plain)[rounds // 2]
+    return kernel.row(case, contender, "schedule", over_plain=over, **times_of(checked))
+
+
+def cpu_time(run: Callable[[], Any]) -> float:
+    start = process_time()
+    run()
+    return process_time() - start
+
+
+def times_of(times: Sequence[float]) -> dict[str, Any]:
+    ordered = sorted(times)
+    middle = ordered[len(ordered) // 2]
+    return {"seconds": middle, "seconds_min": ordered[0], "seconds_max": ordered[-1], "replays": len(ordered)}
 
 
 def random_matrix(rows: int, cols: int, dtype: str) -> np.ndarray[Any, Any]:
@@ -275,7 +320,7 @@ def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], 
     try:
         return one(case, contender)
     except LapidistError as error:
-        row = blank(case, contender, "machine" if mode == "machine" else "none", mode, Facts())
+        row = blank(case, contender, "none" if mode == "static" else "machine", mode, Facts())
         return replace(row, error=f"{type(error).__name__}: {error}")
 
 
