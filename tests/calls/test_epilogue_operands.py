@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[Any, type[LapidistError], str]] = {
         given(row=OTHER[:7]),
         ShapeError,
         r"row: must have a value for each column of D, shape \(6,\), or with the batch before it, \(2, 6\);"
-        r" got \(7,\)\. Reshape it",
+        r" got \(7,\)\. Pass one of that shape",
     ),
     "a column too short": (
         given(column=OTHER[:3]),
