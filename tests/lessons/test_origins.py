@@ -62,9 +62,11 @@ class Witness(Watcher):
             for rule, i in zip(rules, code, strict=True)
         ]
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, action: str) -> None:
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, action: str, values: tuple[Array, ...] = ()
+    ) -> None:
         self.keep_memory(address.m, address.g)
-        super().accessed(address, offset, size, site, action)
+        super().accessed(address, offset, size, site, action, values)
 
     def keep_memory(self, m, g: Lanes) -> None:  # type: ignore[no-untyped-def]
         mine = np.flatnonzero(g.block == WATCHED)
