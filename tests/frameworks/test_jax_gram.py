@@ -1,8 +1,10 @@
-"""lapidist.jax.gram: exactly symmetric, its gradient is one product, and the mirror follows on a GPU."""
+"""Symmetric products of lapidist.jax. gram: exactly symmetric, its gradient is one product, and the mirror
+follows on a GPU. matmul(symmetric=True): as gram, with matmul's gradients."""
 
 from __future__ import annotations
 
 import importlib
+import json
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -146,3 +148,114 @@ def test_the_mirror_follows_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     mirrored.start((0x100, 0x100, 0x200, 0x300), 5)
     assert mirrored.room == 96
     assert log == ["product", (3 * 3, 5, (0x200, 0, 0, 0x200))]
+
+
+# ---- products that the caller knows to be symmetric ----
+
+
+def of_both_sides(rng: np.random.Generator, dtype: str = "f4") -> tuple[Any, Any]:
+    """A S and A^T, of a batch."""
+    a, s = rng.standard_normal((2, 9, 7)), rng.standard_normal((7, 7))
+    return (a @ (s + s.T)).astype(dtype), a.swapaxes(-2, -1).astype(dtype)
+
+
+def mirror_of(d: Any) -> Any:
+    """The lower triangle and its mirror image."""
+    lower = np.tril(d)
+    return lower + np.tril(lower, -1).swapaxes(-2, -1)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+@pytest.mark.parametrize("how", [{}, {"out_dtype": "bfloat16"}, {"precision": "emulated"}])
+def test_half_of_a_product_is_computed(rng: np.random.Generator, device: Any, how: Any) -> None:
+    """Of one that is symmetric, and of one that is not, whose upper triangle is then another."""
+    a, b = of_both_sides(rng)
+    ours = jax.jit(partial(lj.matmul, symmetric=True, device=device, **how))
+    np.testing.assert_allclose(np.asarray(ours(a, b), "f4"), a @ b, rtol=1e-2, atol=0.1)
+    a, b = rng.integers(-3, 4, a.shape).astype("f4"), rng.integers(-3, 4, b.shape).astype("f4")
+    np.testing.assert_array_equal(np.asarray(ours(a, b), "f4"), mirror_of(a @ b))
+
+
+def test_transforms(rng: np.random.Generator) -> None:
+    """Gradients of any weights, tangents that are not symmetric, and batches of one operand or both."""
+    ours, theirs = jax.jit(partial(lj.matmul, symmetric=True)), jax.numpy.matmul
+    operands = of_both_sides(rng)
+    moves = tuple(rng.standard_normal(operand.shape).astype("f4") for operand in operands)
+    weights = rng.standard_normal((2, 9, 9)).astype("f4")
+    a, b = (operand[0] for operand in operands)
+
+    def found(f: Any) -> Any:
+        gradient = jax.grad(lambda *operands: (f(*operands) * weights).sum(), (0, 1))
+        return (
+            *jax.jvp(f, operands, moves),
+            *gradient(*operands),
+            jax.jvp(gradient, operands, moves)[1],
+            jax.linear_transpose(lambda a: f(a, operands[1]), operands[0])(weights),
+            jax.vmap(f)(*operands),
+            jax.vmap(f, (0, None))(np.stack([a, 2 * a]), b),
+            jax.vmap(f, (None, 2))(a, np.stack([b, 2 * b], 2)),
+        )
+
+    results = zip(*(jax.tree.leaves(found(f)) for f in (ours, theirs)), strict=True)
+    for one, other in results:
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("how", [{}, {"precision": "emulated"}])
+def test_epilogues_of_known_products(rng: np.random.Generator, how: Any) -> None:
+    """In the same operation without gradients; symmetric bit by bit, and right in both halves, with them."""
+    a, b = of_both_sides(rng)
+    base, weights = rng.standard_normal((9, 9)).astype("f4"), rng.standard_normal((2, 9, 9)).astype("f4")
+    base, numbers = base + base.T, np.float32([0.1, 0.2])
+
+    def ours(a: Any, b: Any, scale: Any, base: Any) -> Any:
+        return lj.matmul(a, b, epilogue=squashed(scale=scale, base=base), symmetric=("base",), **how)
+
+    def theirs(a: Any, b: Any, scale: Any, base: Any) -> Any:
+        return jax.numpy.tanh(a @ b * scale) + base
+
+    operands = a, b, numbers[0], base
+    assert str(jax.make_jaxpr(ours)(*operands)).count("lapidist_product[") == 1
+    d, (with_gradient, back) = jax.jit(ours)(*operands), jax.vjp(ours, *operands)
+    for result in (d, with_gradient, jax.vmap(ours, (0, 0, 0, None))(a, b, numbers, base)):
+        np.testing.assert_array_equal(result, np.swapaxes(result, -2, -1))
+    expected, back_of_jax = jax.vjp(theirs, *operands)
+    np.testing.assert_allclose(d, expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(with_gradient, expected, rtol=1e-3, atol=1e-3)
+    for one, other in zip(back(weights), back_of_jax(weights), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+    mapped = (jax.vmap(f, (0, 0, 0, None))(a, b, numbers, base) for f in (ours, theirs))
+    np.testing.assert_allclose(*mapped, rtol=1e-3, atol=1e-3)
+
+
+def test_a_known_product_is_mirrored_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Always: A S times A^T is not symmetric bit by bit, as the plain product of A and A^T may be. What an
+    earlier version wrote is gram.
+    """
+    handlers, products = (importlib.import_module(f"lapidist.jax.{name}") for name in ("handlers", "product"))
+
+    class Ready:
+        stores_both_halves = False
+
+        def __init__(self, product: Any, *given: Any) -> None:
+            self.triangle = product.triangle
+
+    monkeypatch.setattr(handlers, "is_symmetric_anyway", lambda *given: True)
+    monkeypatch.setattr(handlers, "backend_at", lambda place: MachineBackend())
+    monkeypatch.setattr(handlers, "Ready", Ready)
+    monkeypatch.setattr(handlers, "Mirrored", lambda product, *given: ("mirrored", product.triangle))
+    known, outlines = products.Product(triangle="lower"), [((128, 64), "bfloat16"), ((64, 128), "bfloat16")]
+    text = products.written(known, outlines)
+    assert handlers.ready.__wrapped__(text.encode(), 0, (0, 0)) == ("mirrored", "lower")
+    (*fields, of_itself), outlines = json.loads(text)
+    assert of_itself is False
+    earlier = json.dumps([fields, outlines]).encode()
+    assert products.read(earlier)[0] == known._replace(of_itself=True)
+    assert handlers.ready.__wrapped__(earlier, 0, (0, 0)).triangle == ""
+
+
+def test_a_call_outside_of_lapidist_jax_names_it() -> None:
+    a = jax.numpy.ones((4, 4))
+    for call in (lapidist.gram, lambda a: lapidist.matmul(a, a, symmetric=True)):
+        with pytest.raises(lapidist.ArgumentError, match=r"Call gram or matmul of lapidist\.jax"):
+            call(a)

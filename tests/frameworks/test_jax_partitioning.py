@@ -144,6 +144,24 @@ def test_factors(jax: Any, ours: Any, put: Any, of_a: Any, of_b: Any, split: Any
     )
 
 
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "needed"),
+    [(("x",), (), {}), (("x",), (None, "y"), {}), ((None, "x"), ("x",), {"all-reduce": 1})],
+)
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_product_that_is_known_to_be_symmetric(
+    jax: Any, ours: Any, put: Any, of_a: Any, of_b: Any, needed: Any, biased: bool
+) -> None:
+    """By rows, by both, and by k, where no device's sum is symmetric."""
+    a, s = whole(8, 12), whole(12, 12)
+    left, expected = a @ (s + s.T), a @ (s + s.T) @ a.T
+    how: Any = {"epilogue": lapidist.epilogues.residual(residual=expected), "symmetric": ("residual",)}
+    call = jax.jit(partial(ours.matmul, **(how if biased else {"symmetric": True})))
+    operands = put(left, *of_a), put(a.T, *of_b)
+    np.testing.assert_array_equal(call(*operands), expected * (2 if biased else 1))
+    assert exchanged(call, *operands) == needed
+
+
 def test_what_does_not_divide_evenly_stays_whole(jax: Any, ours: Any, put: Any) -> None:
     """Else sums would have what pads k, and elements the numbers of others."""
     dropped = lapidist.epilogue(lambda acc: lapidist.dropout(acc, 0.5, 7))

@@ -69,6 +69,31 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "symmetric: names Tile operands of an epilogue; .* no epilogue": lambda jax, ours: ours.gram(
         A, symmetric=("base",)
     ),
+    r"symmetric: the result must be square; a \(2, 3\) times b \(3, 4\)": lambda jax, ours: jax.jit(
+        lambda a, b: ours.matmul(a, b, symmetric=True)
+    )(A, B),
+    r"symmetric: the result must be square; .* gives \(\)": lambda jax, ours: ours.matmul(
+        A[0], A[0], symmetric=True
+    ),
+    "symmetric: must be True or False, or the names": lambda jax, ours: ours.matmul(A, A.T, symmetric="yes"),
+    "symmetric: must be known while JAX traces": lambda jax, ours: jax.jit(
+        lambda known: ours.matmul(A, A.T, symmetric=known)
+    )(True),
+    "symmetric: is for real numbers; got complex64": lambda jax, ours: ours.matmul(
+        A.astype("c8"), A.T.astype("c8"), symmetric=True
+    ),
+    "symmetric: takes matrices and numbers alone; got factors": lambda jax, ours: ours.matmul(
+        small(A), small(A.T), scale_a=SCALE, symmetric=True
+    ),
+    "epilogue: bias has the Row bias, by which .* differ; got symmetric=True": lambda jax, ours: ours.matmul(
+        A, A.T, epilogue=lapidist.epilogues.bias(bias=np.ones(2, "f4")), symmetric=True
+    ),
+    r"epilogue: based has the Tile base.*name it: symmetric=\('base',\)": lambda jax, ours: ours.matmul(
+        A, A.T, epilogue=BASED, symmetric=True
+    ),
+    r"symmetric: names Tile operands of an epilogue; got \('base',\) and no": lambda jax, ours: ours.matmul(
+        A, A.T, symmetric=("base",)
+    ),
     "scale: must be real, as the result of gram .* got 2j": lambda jax, ours: ours.gram(
         A.astype("c8"), epilogue=scaled(scale=2j)
     ),

@@ -72,7 +72,7 @@ def require_square(bound: Bound, declared: tuple[str, ...]) -> None:
 def require_place(bound: Bound, backend: Backend) -> None:
     like = bound.like
     if like.framework not in IN_PLACE or (backend.ordinal != HOST and like.device == HOST):
-        way_out = "Call lapidist.jax.gram" if like.framework == "jax" else "Copy them"
+        way_out = "Call gram or matmul of lapidist.jax" if like.framework == "jax" else "Copy them"
         raise ArgumentError(
             "a: symmetric products take arrays of torch or CuPy on a GPU, and of NumPy or torch on the host;"
             f" got {like.framework} arrays in {like.place}. {way_out}, or multiply without symmetric"

@@ -78,8 +78,16 @@ def of_columns(c: Any, columns: int) -> Any:
     return jnp.broadcast_to(c, (*c.shape[:-1], columns))
 
 
+@jax.custom_jvp  # type: ignore[untyped-decorator]
 def mirrored(d: Any) -> Any:
-    """D's lower triangle and its mirror image; of complex numbers conjugated, with a real diagonal."""
+    """D's lower triangle and its mirror image; of complex numbers conjugated, with a real diagonal. Both of a
+    pair were computed: each keeps its own tangent.
+    """
     rows, columns = (jax.lax.broadcasted_iota(int, d.shape, d.ndim - axis) for axis in (2, 1))
     image = jnp.where(rows > columns, d, jnp.swapaxes(d, -2, -1).conj())
     return jnp.where(rows == columns, d.real.astype(d.dtype), image)
+
+
+@mirrored.defjvp  # type: ignore[untyped-decorator]
+def tangent_of_mirrored(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    return mirrored(*primals), tangents[0]

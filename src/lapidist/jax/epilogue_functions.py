@@ -22,6 +22,7 @@ from lapidist.epilogues.interpreter import Namespace, evaluate, stored
 from lapidist.epilogues.steps import COLUMN, DROPOUT_MASK_BY_OPERAND, ROW, SCALAR, TILE, Function, Result
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.complex_numbers import mirrored
 from lapidist.jax.dropout import Piece, Words, dropout_mask, first_word, numbered, seed_words, words_of
 from lapidist.jax.operators import bind, bind_all
 from lapidist.jax.partitioning import COLUMNS, ROWS, SUMMED, Axes, labels_of_d
@@ -149,7 +150,7 @@ def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any
     added over those of k."""
     function, summed = product.epilogue, axes.get(SUMMED, ())
     if axes.get(ROWS) or axes.get(COLUMNS):
-        product = product._replace(triangle="")  # a part is not symmetric
+        product = product.whole  # a part is not symmetric
     counts = function is not None and function.is_positioned and axes  # a kernel numbers elements from 0
     if not summed and not counts:
         return tuple(bind_all(*operands, product=product))
@@ -157,6 +158,7 @@ def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any
     bound = product.bound(operands_of(outlines, product.arrays))
     dtype, named = number_type(bound.accumulator), dict(zip(product.arrays, operands, strict=True))
     part = product.of_sums(dtype.name).without_c()
+    part = part if part.of_itself else part.whole  # the sum over a part of k is not symmetric
     sums = bind(*(named[name] for name in part.arrays), product=part)
     sums = jax.lax.psum(sums, summed) if summed else sums
     if product.beta:
@@ -178,16 +180,20 @@ def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
 def finished(
     sums: Any, named: dict[str, Any], product: Product, bound: Bound, pieces: Sequence[Piece] = ()
 ) -> list[Any]:
-    """The results: the epilogue of the sums, if any, rounded to their types."""
+    """The results: the epilogue of the sums, if any, rounded to their types. XLA may compute the two of a
+    pair otherwise, so those of symmetric products are mirrored.
+    """
     function, xp = product.epilogue, Jax(pieces)
     if function is None:
-        return [stored(sums, bound.out_dtype, xp)]
+        d = stored(sums, bound.out_dtype, xp)
+        return [mirrored(d) if product.triangle else d]
     operands = {
         parameter.name: aligned(parameter.kind, named[Product.name_of(parameter)])
         for parameter in function.parameters
     }
     pairs = zip(evaluate(function, sums, operands, xp), results_of(bound), strict=True)
-    return [stored(values, dtype, xp) for values, (_, dtype) in pairs]
+    results = [stored(values, dtype, xp) for values, (_, dtype) in pairs]
+    return [mirrored(d) for d in results] if product.triangle else results
 
 
 def aligned(kind: str, operand: Any) -> Any:

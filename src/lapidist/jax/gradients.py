@@ -53,7 +53,7 @@ def tangent_by(name: str, tangent: Any, primals: tuple[Any, ...], product: Produ
     if name == "c":
         return jax.numpy.broadcast_to(tangent * product.beta, result.shape)
     operands = dict(zip(product.arrays, primals, strict=True)) | {name: tangent}
-    how = product.without_c()._replace(out_dtype=result.dtype.name)
+    how = product.without_c().whole._replace(out_dtype=result.dtype.name)  # one term is not symmetric
     return bind(*(operands[array] for array in how.arrays), product=how)
 
 

@@ -43,9 +43,12 @@ def on_host(frame: Frame) -> None:
     arrays = [view(pointer, outline) for pointer, outline in pairs]
     operands, results = arrays[: len(product.arrays)], arrays[len(product.arrays) :]
     named, out = product.named(operands), tuple(results) if len(results) > 1 else results[0]
-    if product.triangle:
+    if product.of_itself:
         del named["b"]
         gram(**named, out=out, **options)
+        return
+    if product.triangle:
+        api.matmul(named.pop("a"), named.pop("b"), out, **named, **options)
         return
     multiply: Any = grouped if product.is_grouped else api.gemm
     multiply(**named, out=out, **options)
@@ -56,7 +59,7 @@ def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
     """The product, options of gemm or grouped, and outlines of operands and results."""
     product, outlines = read(text)
     bound = product.bound(operands_of(outlines, product.arrays))
-    options = product.options_of_gram if product.triangle else product.options
+    options = product.symmetric_options if product.triangle else product.options
     return product, options, [*outlines, *results_of(bound)]
 
 
@@ -171,8 +174,8 @@ def source_bytes(fused: EpilogueOperands | None) -> int:
 def ready(text: bytes, ordinal: int, ends: tuple[int, ...]) -> Ready | InSteps | Mirrored:
     product, outlines = read(text)
     bound = product.bound(operands_of(outlines, product.arrays, ordinal, ends))
-    if product.triangle:
-        plain = product._replace(triangle="")
+    if product.of_itself:
+        plain = product.whole
         every = plain.bound(operands_of(outlines, product.arrays, ordinal, ends))
         if is_symmetric_anyway(every, OPEN, None, backend_at(ordinal), product.precision):
             product = plain

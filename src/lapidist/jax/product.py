@@ -26,7 +26,7 @@ REMEMBERED = 4096  # products that a process caches
 STAND_IN_ADDRESS = 1 << 20  # of operands without memory: not that of a result
 Outline = tuple[tuple[int, ...], str]  # shape and type
 OFFSETS = "offsets"  # in `arrays`: where groups end
-OF_OTHERS = ("arrays", "epilogue", "triangle", "bits")  # no options of gemm
+OF_OTHERS = ("arrays", "epilogue", "triangle", "of_itself", "bits")  # no options of gemm
 OF_EPILOGUE = "epilogue."  # prefix of its operands, whose names may be those of others
 
 
@@ -50,7 +50,8 @@ class Product(NamedTuple):
     epilogue: Function | None = None
     invariant: bool = False
     bits: int = 0  # that were asked of the product
-    triangle: str = ""  # of products with their own transpose: the half that is computed, and mirrored
+    triangle: str = ""  # of symmetric products: the half that is computed, and mirrored
+    of_itself: bool = False  # whether b is a, as in gram
 
     @staticmethod
     def name_of(parameter: Parameter) -> str:
@@ -94,6 +95,11 @@ class Product(NamedTuple):
         """The product without its epilogue, in the type of sums."""
         return self._replace(arrays=self.operands, epilogue=None, out_dtype=dtype)
 
+    @property
+    def whole(self) -> Product:
+        """The product of which both halves are computed."""
+        return self._replace(triangle="", of_itself=False)
+
     def without_c(self) -> Product:
         return self._replace(arrays=tuple(name for name in self.arrays if name != "c"), beta=0.0)
 
@@ -127,15 +133,15 @@ class Product(NamedTuple):
         return {name: value for name, value in changed.items() if name not in OF_OTHERS}
 
     @property
-    def options_of_gram(self) -> dict[str, Any]:
-        """The arguments of lapidist.gram but arrays."""
+    def symmetric_options(self) -> dict[str, Any]:
+        """The arguments of lapidist.gram, or of lapidist.matmul(symmetric=), but arrays."""
         options = self.options
-        trans = options.pop("trans_a", False)
-        options.pop("trans_b", None)
-        tiles = (
-            tuple(name for name, kind in self.epilogue.parameters if kind == TILE) if self.epilogue else ()
-        )
-        return {**options, "trans": trans, "symmetric": tiles}
+        parameters = () if self.epilogue is None else self.epilogue.parameters
+        options["symmetric"] = tuple(name for name, kind in parameters if kind == TILE)
+        if self.of_itself:
+            options["trans"] = options.pop("trans_a", False)
+            options.pop("trans_b", None)
+        return options
 
     def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """The arguments of gemm, or of grouped, that are arrays."""
@@ -225,6 +231,7 @@ def as_list(value: Any) -> list[Any]:
 def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
     (arrays, *values), outlines = json.loads(text)
     options = dict(zip(Product._fields[1:], values, strict=False))  # earlier versions wrote fewer
+    options.setdefault("of_itself", bool(options.get("triangle")))  # they had no other symmetric products
     for name in ("alpha", "beta"):
         if isinstance(options[name], list):
             options[name] = complex(*options[name])

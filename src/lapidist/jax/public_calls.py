@@ -15,6 +15,8 @@ from lapidist.calls.bound import Bound
 from lapidist.calls.factor_operands import require_number
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import epilogue_checked, is_array, is_invariant, types_named
+from lapidist.calls.symmetric_epilogues import require_names
+from lapidist.calls.symmetric_rules import require_hermitian, require_square
 from lapidist.dtypes import Precision
 from lapidist.epilogues.layer_activations import require_activation, require_epilogue_alone
 from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
@@ -64,20 +66,21 @@ def matmul(
     scale_b: Any = None,
     promote: bool | None = None,
     epilogue: Any = None,
+    symmetric: Any = False,
     device: str | None = None,
     **unknown: NoReturn,
 ) -> Any:
     """jax.numpy.matmul(a, b) of two arrays of one type: vectors, broadcast batches.
 
     `out_dtype` (JAX calls it `preferred_element_type`), `acc_dtype`, `precision`, `scale_a`, `scale_b`,
-    `promote`, `epilogue` and `invariant` are those of lapidist.matmul; a block of lapidist.invariant counts
-    while JAX traces. device="machine" runs arrays on the CPU in the
-    machine."""
+    `promote`, `epilogue`, `symmetric` and `invariant` are those of lapidist.matmul; a block of
+    lapidist.invariant counts while JAX traces. device="machine" runs arrays on the CPU in the machine."""
     require_known(matmul, unknown)
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
     arrays, numbers = arrays_and_numbers(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     product = Product(tuple(arrays), **types, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue, vectors=True)
+    product = product if symmetric is False else halved(product, arrays, symmetric)
     row, column = arrays["a"].ndim == 1, arrays["b"].ndim == 1
     arrays["a"] = arrays["a"][None] if row else arrays["a"]
     arrays["b"] = arrays["b"][:, None] if column else arrays["b"]
@@ -313,6 +316,16 @@ def followed(
     product = product._replace(arrays=(*product.arrays, *further), epilogue=followed_by.function)
     arrays = {**arrays, **further}
     return product, in_order(arrays, product, checked(product, arrays, product.arrays, vectors))
+
+
+def halved(product: Product, arrays: dict[str, Any], symmetric: Any) -> Product:
+    """A product whose caller knows that it is symmetric, checked by every rule: half of it is computed."""
+    declared = require_names(static("symmetric", symmetric))
+    bound = checked(product, arrays, product.arrays, True)
+    require_square(bound, declared)
+    if bound.is_complex:
+        require_hermitian(bound, False)
+    return product._replace(triangle="lower")
 
 
 def checked(product: Product, arrays: dict[str, Any], names: tuple[str, ...], vectors: bool) -> Bound:

@@ -63,7 +63,7 @@ def gram(
         return of_conjugate(product, distinct_arrays(arrays))
     lies_alike = after is not None and has_tiles(after)
     halved = "lower" if c is not None or product.is_emulated or lies_alike else BOTH
-    product = product._replace(triangle=halved)
+    product = product._replace(triangle=halved, of_itself=True)
     checked(product, arrays, (*names, *product.of_epilogue), False)
     return of_itself(product, distinct_arrays(arrays))
 
@@ -97,19 +97,19 @@ def named(product: Product, arrays: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def parted(multiply: Any, product: Product, arrays: tuple[Any, ...]) -> Any:
-    """The epilogue of the sums, by XLA."""
+    """The epilogue of the sums, by XLA, and the mirror image of its lower triangle."""
 
     def sums(*operands: Any, product: Product) -> Any:
         return multiply(product, (operands[0], *operands[2:]))
 
     (result,) = separate(list(named(product, arrays).values()), product, sums)
-    return result
+    return result if product.triangle else mirrored(result)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def of_itself(product: Product, arrays: tuple[Any, ...]) -> Any:
     if product.is_emulated and product.epilogue is not None:
-        return mirrored(parted(of_itself, product, arrays))
+        return parted(of_itself, product, arrays)
     return bind(*named(product, arrays).values(), product=product)
 
 
@@ -120,7 +120,7 @@ def tangent_of(product: Product, primals: Any, tangents: Any) -> tuple[Any, Any]
         return after_sums(of_itself, product, primals, tangents)
     ((a, *c),), ((of_a, *of_c),) = primals, tangents
     result = of_itself(product, (a, *c))
-    whole = product.without_c()._replace(out_dtype=result.dtype.name, triangle="")
+    whole = product.without_c().whole._replace(out_dtype=result.dtype.name)
     half = bind(of_a, a, product=whole)
     return result, with_c(half + jax.numpy.swapaxes(half, -2, -1), of_c, product, result.shape)
 
@@ -129,7 +129,7 @@ def tangent_of(product: Product, primals: Any, tangents: Any) -> tuple[Any, Any]
 def of_conjugate(product: Product, arrays: tuple[Any, ...]) -> Any:
     """Of complex numbers: exactly equal to its conjugated transpose."""
     if product.epilogue is not None:
-        return mirrored(parted(of_conjugate, product, arrays))
+        return parted(of_conjugate, product, arrays)
     a, *operands = arrays
     first, second = conjugated(product, a, a)
     return mirrored(bind(first, second, *operands, product=product))
@@ -152,8 +152,7 @@ def with_c(tangent: Any, of_c: list[Any], product: Product, shape: tuple[int, ..
 
 def after_sums(multiply: Any, product: Product, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """The epilogue's result and its tangent."""
-    result, tangent = jax.jvp(partial(parted, multiply, product), primals, tangents)
-    return mirrored(result), tangent
+    return jax.jvp(partial(parted, multiply, product), primals, tangents)
 
 
 def conjugated(product: Product, first: Any, second: Any) -> tuple[Any, Any]:
