@@ -152,7 +152,7 @@ def test_factors(jax: Any, ours: Any, put: Any, of_a: Any, of_b: Any, split: Any
 def test_a_product_that_is_known_to_be_symmetric(
     jax: Any, ours: Any, put: Any, of_a: Any, of_b: Any, needed: Any, biased: bool
 ) -> None:
-    """By rows, by both, and by k, where no device's sum is symmetric."""
+    """By rows, by both, and by k: what devices add up is the lower triangle of their sums, and its mirror."""
     a, s = whole(8, 12), whole(12, 12)
     left, expected = a @ (s + s.T), a @ (s + s.T) @ a.T
     how: Any = {"epilogue": lapidist.epilogues.residual(residual=expected), "symmetric": ("residual",)}

@@ -158,7 +158,6 @@ def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any
     bound = product.bound(operands_of(outlines, product.arrays))
     dtype, named = number_type(bound.accumulator), dict(zip(product.arrays, operands, strict=True))
     part = product.of_sums(dtype.name).without_c()
-    part = part if part.of_itself else part.whole  # the sum over a part of k is not symmetric
     sums = bind(*(named[name] for name in part.arrays), product=part)
     sums = jax.lax.psum(sums, summed) if summed else sums
     if product.beta:
@@ -184,14 +183,12 @@ def finished(
     pair otherwise, so those of symmetric products are mirrored.
     """
     function, xp = product.epilogue, Jax(pieces)
-    if function is None:
-        d = stored(sums, bound.out_dtype, xp)
-        return [mirrored(d) if product.triangle else d]
     operands = {
         parameter.name: aligned(parameter.kind, named[Product.name_of(parameter)])
-        for parameter in function.parameters
+        for parameter in (() if function is None else function.parameters)
     }
-    pairs = zip(evaluate(function, sums, operands, xp), results_of(bound), strict=True)
+    values_of_results = [sums] if function is None else evaluate(function, sums, operands, xp)
+    pairs = zip(values_of_results, results_of(bound), strict=True)
     results = [stored(values, dtype, xp) for values, (_, dtype) in pairs]
     return [mirrored(d) for d in results] if product.triangle else results
 
