@@ -298,7 +298,6 @@ LAYERS = (
     "lapidist.dtypes",
     "lapidist.visible",
     "lapidist.writable",
-    "lapidist.integers",
     "lapidist.errors",
 )
 MODULES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from lapidist.dtypes import integer
 from lapidist.errors import ArgumentError
-from lapidist.integers import integer
 
 AUTO: Final = "auto"  # of schedules and of split_k: the planner chooses
 

@@ -7,13 +7,13 @@ type's name, or "tf32"."""
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.integers import integer_from
 
 TF32: Final = "tf32"
 IEEE: Final = "ieee"
@@ -295,3 +295,24 @@ def number_type(accumulator: str) -> np.dtype[Any]:
     """The type of alpha and beta as kernel parameters, for sums of this type."""
     dtype = np.dtype("float32" if accumulator == "float16" else accumulator)
     return np.finfo(dtype).dtype if dtype.kind == "c" else dtype
+
+
+# ---- whole numbers in arguments: Python's integers, and NumPy's ----
+
+
+def integer(value: Any) -> int | None:
+    """The value as Python's integer; None for all else. A flag is no number, though Python counts with it."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def integer_from(least: int, value: Any) -> int | None:
+    """The value as Python's integer, if it is one and not below `least`."""
+    number = integer(value)
+    return None if number is None or number < least else number

@@ -11,9 +11,9 @@ import pytest
 import lapidist
 import lapidist.distributed
 from lapidist.backends.selection import named
+from lapidist.dtypes import integer, integer_from
 from lapidist.errors import LapidistError
 from lapidist.frameworks.streams import stream_handle
-from lapidist.integers import integer, integer_from
 from lapidist.schedule.sharing_choice import Sharing
 
 A, B = np.ones((16, 64), np.float32), np.ones((64, 16), np.float32)

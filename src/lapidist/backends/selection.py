@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from lapidist.backends.backend import Backend
+from lapidist.dtypes import integer
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST
-from lapidist.integers import integer
 
 MACHINE, ON_HOST = "machine", ("host", "cpu")
 

@@ -23,9 +23,9 @@ from lapidist.calls.group_results import finished_by_group
 from lapidist.calls.index_operands import IndexOperands, index_of, indices_of
 from lapidist.calls.operation import Groups
 from lapidist.calls.part import Extents, Matrices, Part, ProblemInputs
+from lapidist.dtypes import integer_from
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
-from lapidist.integers import integer_from
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
 

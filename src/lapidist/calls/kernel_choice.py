@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.calls import argument_rules
 from lapidist.config import Config
+from lapidist.dtypes import integer
 from lapidist.errors import ArgumentError
-from lapidist.integers import integer
 
 if TYPE_CHECKING:
     from lapidist.build.compile_policy import Compiling

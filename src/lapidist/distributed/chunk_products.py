@@ -17,9 +17,8 @@ from lapidist import api
 from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed.collectives import sum_by_tree
 from lapidist.distributed.product_options import Options
-from lapidist.dtypes import EMULATIONS, IEEE, Precision, tier_of
+from lapidist.dtypes import EMULATIONS, IEEE, Precision, integer_from, tier_of
 from lapidist.errors import ArgumentError, ShapeError
-from lapidist.integers import integer_from
 
 ROOM = 1 << 28  # bytes of chunks' sums that are there at once
 

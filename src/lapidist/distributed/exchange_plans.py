@@ -9,9 +9,8 @@ from typing import Any
 from lapidist.device import chip
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, NVLINK, Exchange, Product, Reach, Times
-from lapidist.dtypes import name_of, outputs_of, size_of
+from lapidist.dtypes import integer_from, name_of, outputs_of, size_of
 from lapidist.errors import ArgumentError
-from lapidist.integers import integer_from
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.family import MATHS
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS

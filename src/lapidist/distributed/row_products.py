@@ -20,7 +20,7 @@ from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_factors import of_rows
-from lapidist.dtypes import outputs_of
+from lapidist.dtypes import integer_from, outputs_of
 from lapidist.epilogues.expressions import Tile
 from lapidist.epilogues.functions import cast
 from lapidist.epilogues.operations import CASTS
@@ -28,7 +28,6 @@ from lapidist.epilogues.steps import ROW, SCALAR
 from lapidist.epilogues.tracing import epilogue as lapidist_epilogue
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.new_arrays import torch_dtype
-from lapidist.integers import integer_from
 from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.owners import Owners
 

@@ -14,8 +14,8 @@ from lapidist.distributed.compiled_products import is_compiling
 from lapidist.distributed.group_facts import group_of, members_of, values_of_ranks
 from lapidist.distributed.row_factors import row_factors
 from lapidist.distributed.row_products import in_rows
+from lapidist.dtypes import integer_from
 from lapidist.errors import ArgumentError, ShapeError
-from lapidist.integers import integer_from
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lapidist.integers import integer
+from lapidist.dtypes import integer
 
 ROUNDS, WORD = 10, 32
 LOW = 2**WORD - 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.dtypes import integer
 from lapidist.errors import ArgumentError
-from lapidist.integers import integer
 
 
 def stream_of(framework: str, device: int) -> int:

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import name_of, numpy_dtype, size_of
+from lapidist.dtypes import integer, integer_from, name_of, numpy_dtype, size_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
 from lapidist.frameworks.host_arrays import on_host
-from lapidist.integers import integer, integer_from
 from lapidist.problems.matrix import VECTOR_BYTES
 
 STAND_IN_DISTANCE = 1 << 56  # bytes between stand-in addresses: so no check finds that operands overlap

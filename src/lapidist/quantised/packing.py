@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lapidist.calls.keywords import unexpected
+from lapidist.dtypes import integer_from
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
-from lapidist.integers import integer_from
 from lapidist.quantised.fragment_order import as_words
 from lapidist.quantised.number_formats import GROUP_OF, GROUPS, SYMMETRIC_ZERO, format_named
 from lapidist.quantised.packed_weight import (

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from lapidist.config import AUTO
+from lapidist.dtypes import integer_from
 from lapidist.errors import ArgumentError
-from lapidist.integers import integer_from
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 
 ScheduleName = Literal["auto", "data_parallel", "stream_k"]

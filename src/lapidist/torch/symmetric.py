@@ -18,10 +18,9 @@ from lapidist.calls.operation import Operation, epilogue_checked, types_named
 from lapidist.calls.symmetric_epilogues import require_declared, require_names
 from lapidist.calls.symmetric_rules import require_hermitian, require_square
 from lapidist.calls.torch_epilogues import finished, type_of_sums
-from lapidist.dtypes import IEEE, Precision
+from lapidist.dtypes import IEEE, Precision, integer_from
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
-from lapidist.integers import integer_from
 from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.batches import map_gram, map_symmetric_matmul

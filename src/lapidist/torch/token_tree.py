@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from lapidist.dtypes import accumulators_of
+from lapidist.dtypes import accumulators_of, integer_from
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.new_arrays import torch_dtype
-from lapidist.integers import integer_from
 from lapidist.torch import operators
 from lapidist.torch.invariant_precision import summed_freely
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.dtypes import integer_from
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
-from lapidist.integers import integer_from
 
 SIZES = (1, 2, 3, 5, 8, 13, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200, 256, 257, 512, 1000, 1024, 2048, 4096)
 STARTS = 3  # for each number of rows: the first, the last, and some between
