@@ -16,7 +16,8 @@ SEEDS = "0 or more and below 2^64"
 
 
 def is_seed(value: object) -> bool:
-    return integer(value) in range(1 << 2 * WORD)
+    number = integer(value)
+    return number is not None and 0 <= number < 1 << 2 * WORD
 
 
 def multiplied(word: Any, factor: int) -> tuple[Any, Any]:
