@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, LapidistError
 
 TF32: Final = "tf32"
 IEEE: Final = "ieee"
@@ -308,7 +308,7 @@ def integer(value: Any) -> int | None:
         return None
     try:
         return operator.index(value)
-    except TypeError:
+    except (TypeError, LapidistError):  # a traced value refuses to be a number in words of its own
         return None
 
 
