@@ -27,6 +27,7 @@ TYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
+WAYS = {name: (dtype, None) for name, dtype in TYPES.items()} | {"sgemm": (torch.float32, "sgemm")}
 
 
 @pytest.fixture(autouse=True)
@@ -58,12 +59,12 @@ def rows_expected(a: Any, b: Any, lengths: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("n", "k", "turned"), [(768, 512, True), (768, 512, False), (200, 72, True), (37, 29, False)]
 )
-def test_rows(name: str, dtype: str, n: int, k: int, turned: bool) -> None:
-    lengths, type_of = LENGTHS[name], TYPES[dtype]
+def test_rows(name: str, way: str, n: int, k: int, turned: bool) -> None:
+    lengths, (type_of, kernel) = LENGTHS[name], WAYS[way]
     total = sum(lengths) + 50
     a = whole(total, k, dtype=type_of)
     count = len(lengths)
@@ -73,25 +74,25 @@ def test_rows(name: str, dtype: str, n: int, k: int, turned: bool) -> None:
     ends, out = ends_of(lengths), torch.full((total, n), UNTOUCHED, device="cuda", dtype=type_of)
     for _ in range(3):  # the full path, then the fast one
         out.fill_(UNTOUCHED)
-        lapidist.grouped(a, b, ends, out=out)
+        lapidist.grouped(a, b, ends, out=out, kernel=kernel)
         assert torch.equal(out.double(), expected)
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("m", "n"), [(512, 768), (37, 200)])
-def test_gradients_of_weights(name: str, dtype: str, m: int, n: int) -> None:
-    lengths, type_of = LENGTHS[name], TYPES[dtype]
+def test_gradients_of_weights(name: str, way: str, m: int, n: int) -> None:
+    lengths, (type_of, kernel) = LENGTHS[name], WAYS[way]
     total = sum(lengths) + 50
     x, y = whole(total, m, dtype=type_of), whole(total, n, dtype=type_of)
     expected = torch.stack([x[part].double().mT @ y[part].double() for part in parts(lengths)])
     x[sum(lengths) :] = float("nan")
     y[sum(lengths) :] = float("nan")
     for _ in range(3):
-        found = lapidist.grouped(x.mT, y, ends_of(lengths))
+        found = lapidist.grouped(x.mT, y, ends_of(lengths), kernel=kernel)
         assert torch.equal(found, expected.to(type_of))
     c = whole(len(lengths), m, n, dtype=type_of)
-    added = lapidist.grouped(x.mT, y, ends_of(lengths), c, beta=1.0, out_dtype=type_of)
+    added = lapidist.grouped(x.mT, y, ends_of(lengths), c, beta=1.0, out_dtype=type_of, kernel=kernel)
     assert torch.equal(added, (expected + c.double()).to(type_of))
 
 

@@ -298,3 +298,14 @@ def test_gram(jax: Any, ours: Any, rng: np.random.Generator, dtype: str, shape: 
     gram = jax.jit(partial(ours.gram, out_dtype="float32"))
     for _ in range(2):
         same(gram(a), expected)
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (3, 1000, 250), (2048, 2048)])
+def test_symmetric_products(jax: Any, ours: Any, rng: np.random.Generator, shape: tuple[int, ...]) -> None:
+    """A S A^T, of which half of the tiles are multiplied."""
+    a, s = drawn(rng, *shape, dtype="bfloat16"), rng.integers(-1, 2, (*shape[:-2], shape[-1], 1))
+    wide = a.astype("f4")
+    scaled = (wide * np.swapaxes(s, -1, -2)).astype(a.dtype)
+    product = jax.jit(partial(ours.matmul, symmetric=True, out_dtype="float32"))
+    for _ in range(2):
+        same(product(scaled, np.swapaxes(a, -1, -2)), scaled.astype("f4") @ np.swapaxes(wide, -1, -2))
