@@ -245,7 +245,7 @@ SIZED = np.int32([3, 0, 7])
         ({"rhs": whole(3, K, N, dtype="bfloat16")}, DTypeError, r"rhs: .*bfloat16"),
         ({"precision": "bfloat16"}, ArgumentError, r"precision: must be None or one of .*; got 'bfloat16'"),
         ({"precision": ("highest", "default")}, ArgumentError, r"precision: must be None or one of"),
-        ({"preferred_element_type": "int8"}, DTypeError, r"out_dtype: must be .* got int8"),
+        ({"preferred_element_type": "int8"}, DTypeError, r"preferred_element_type: must be .* got int8"),
         ({"group_offset": SIZED[:1]}, ArgumentError, r"group_offset: must be None: .* Leave it out"),
         ({"out_sharding": "x"}, ArgumentError, r"out_sharding: must be None: .* got 'x'"),
         ({"device": "gpu"}, ArgumentError, r'device: must be "machine"'),
