@@ -114,14 +114,14 @@ def columns(leading: tuple[int, ...], sequence: int | None) -> None:
         mine = [g if whole else part(g, -1) for g, whole in zip(gs, summed, strict=True)]
         for result, expected, whole in zip(found, results, summed, strict=True):
             if whole:
-                result = result.detach().clone()
+                result = result.detach().contiguous().clone()
                 torch.distributed.all_reduce(result)
             near(result, expected if whole else part(expected, -1))
         back = torch.autograd.grad(found, (x, w, bias, *operands.values()), [g.float() for g in mine])
         places = (sequence, 0, 0, *(OF_COLUMNS[name] for name in names))
         for number, (gradient, expected, place) in enumerate(zip(back, of_all, places, strict=True)):
             if number > 2 and place is None:  # each rank has a term of it
-                gradient = gradient.clone()
+                gradient = gradient.contiguous().clone()
                 torch.distributed.all_reduce(gradient)
             near(gradient, expected if place is None else part(expected, place))
         with torch.no_grad():
@@ -152,7 +152,7 @@ def rows(leading: tuple[int, ...], sequence: int | None) -> None:
         places = (-1, 1, None, *(of_rows[name] for name in names))
         for number, (gradient, expected, place) in enumerate(zip(back, of_all, places, strict=True)):
             if number > 2 and place is None and sequence is not None:
-                gradient = gradient.clone()
+                gradient = gradient.contiguous().clone()
                 torch.distributed.all_reduce(gradient)
             near(gradient, expected if place is None else part(expected, place))
         with torch.no_grad():
