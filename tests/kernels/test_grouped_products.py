@@ -190,15 +190,16 @@ def test_totals_are_counted_in_32_bits() -> None:
             make_plan(problem, chip("h200"), kernel_named("wgmma"))
 
 
-def test_sgemm_must_promise_more_than_its_model_errs() -> None:
-    """No GPU has timed its groups. It is chosen where it gains a quarter over `simt`, or by name."""
-    a = Operand("a", 1 << 32, (8, 1024, 4096), (0, 4096, 1), "float32", HOST, "numpy", None)
-    b = Operand("b", 1 << 40, (8, 4096, 14336), (4096 * 14336, 14336, 1), "float32", HOST, "numpy", None)
-    d = Operand("d", 1 << 48, (8, 1024, 14336), (0, 14336, 1), "float32", HOST, "numpy", None)
-    problem = Problem.of(a, b, None, d, modes=Modes(ragged=Ragged("m", 8, 8192)))
-    chosen, named = (make_plan(problem, chip("h200"), kernel) for kernel in (None, kernel_named("sgemm")))
-    assert (chosen.kernel.name, named.kernel.name) == ("simt", "sgemm")
-    assert chosen.predicted_seconds < named.predicted_seconds < 1.25 * chosen.predicted_seconds
+@pytest.mark.parametrize(
+    ("tokens", "b_strides", "fastest"), [(8192, (14336, 1), "sgemm"), (1024, (1, 4096), "simt")]
+)
+def test_the_faster_of_two_is_chosen(tokens: int, b_strides: tuple[int, int], fastest: str) -> None:
+    """As on an H200: sgemm takes 0.94 of simt's time, and 1.13 where it packs a B that few rows read."""
+    a = Operand("a", 1 << 32, (8, tokens // 8, 4096), (0, 4096, 1), "float32", HOST, "numpy", None)
+    b = Operand("b", 1 << 40, (8, 4096, 14336), (4096 * 14336, *b_strides), "float32", HOST, "numpy", None)
+    d = Operand("d", 1 << 48, (8, tokens // 8, 14336), (0, 14336, 1), "float32", HOST, "numpy", None)
+    problem = Problem.of(a, b, None, d, modes=Modes(ragged=Ragged("m", 8, tokens)))
+    assert make_plan(problem, chip("h200")).kernel.name == fastest
 
 
 def test_patches_are_held_within_a_group(rng: np.random.Generator) -> None:

@@ -73,7 +73,6 @@ class Family(ABC):
 
     parameters: Parameters
     takes_groups = False  # whether its blocks find groups of ragged operands (share/groups.cuh)
-    longer_in_groups = 1.0  # times of grouped products over those of the samples that stand for them
     awaits_rows = False  # whether its blocks wait for rows of A that arrive meanwhile
     has_owners = False  # whether its blocks store rows of D at their owners
     scalar_schedules: ScalarSchedules | None = None

@@ -103,8 +103,7 @@ class CostTable:
             whole = ScheduleOptions(grids_of(sample, self.rows), [self._whole_tiles()])
             seconds.append(weight * self._seconds_of(sample, whole))
         longer = EXCHANGED if self.rows.configs[0].exchanged else 1.0
-        by_kernel = np.array([kernel.family.longer_in_groups for kernel in self.rows.kernels])
-        return np.where(self.allowed, longer * by_kernel * np.sum(seconds, axis=0), np.inf)
+        return np.where(self.allowed, longer * np.sum(seconds, axis=0), np.inf)
 
     def _whole_tiles(self) -> ScheduleOption:
         """The first option, by itself."""

@@ -47,7 +47,6 @@ def in_quads(problem: Problem) -> bool:
 
 class Sgemm(Fed):
     takes_groups = True
-    longer_in_groups = 1.25  # no GPU has timed them: taken where as much is promised over `simt`
     parameters = (
         *SIZES,
         ("batch", "i32"),
