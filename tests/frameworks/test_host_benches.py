@@ -26,10 +26,11 @@ def test_every_form_gives_the_product_and_has_a_peer() -> None:
 
     a, b, out = (torch.randn(128, 128) for _ in range(3))
     forms = call_forms.of_matrices(a, b, out) | call_forms.of_many(a, b)
-    forms |= call_forms.of_layers(a, b) | call_forms.of_factors(a, b) | call_forms.of_numpy()
+    forms |= call_forms.of_groups(a, b) | call_forms.of_layers(a, b)
+    forms |= call_forms.of_factors(a, b) | call_forms.of_numpy()
     assert {name: each.worst for name, each in forms.items() if not each.worst <= 1} == {}
     assert {each.peer for each in forms.values() if each.peer} <= set(forms)
-    assert sum(each.peer is None for each in forms.values()) == 12
+    assert sum(each.peer is None for each in forms.values()) == 13
 
 
 def test_shapes_are_told_with_their_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,27 @@ def of_factors(a: Any, b: Any) -> dict[str, Contestant]:
     }
 
 
+def of_groups(a: Any, b: Any) -> dict[str, Contestant]:
+    """Rows of groups by a matrix each, as of experts."""
+    import torch
+
+    import lapidist
+
+    rows, weights = a.bfloat16(), torch.stack([b.bfloat16()] * MATRICES)
+    ends = torch.arange(1, MATRICES + 1, dtype=torch.int32, device=a.device) * (len(a) // MATRICES)
+    out, peer = torch.empty(len(a), b.shape[1], dtype=rows.dtype, device=a.device), "torch._grouped_mm"
+    first = rows[: len(a) // MATRICES], weights[0]
+
+    def of_first(call: Callable[[], Any], peer: str | None) -> Contestant:
+        return Contestant(call, peer, judge(call()[: len(first[0])], *first).worst)
+
+    return {
+        peer: of_first(lambda: torch._grouped_mm(rows, weights, ends), None),
+        "grouped": of_first(lambda: lapidist.grouped(rows, weights, ends), peer),
+        "grouped(out)": of_first(lambda: lapidist.grouped(rows, weights, ends, out=out), peer),
+    }
+
+
 def of_numpy() -> dict[str, Contestant]:
     import lapidist
 

@@ -23,6 +23,7 @@ from lapidist_lab.bench.protocol.timing import BURST
 from lapidist_lab.bench.studies.call_forms import (
     Contestant,
     of_factors,
+    of_groups,
     of_layers,
     of_many,
     of_matrices,
@@ -125,8 +126,8 @@ def contestants(stage: Stage) -> dict[str, Contestant]:
     """All forms of calls, each judged once."""
     inputs = stage.inputs(CASE)
     a, b = inputs.a[0], inputs.b[0]
-    of_torch = {**of_matrices(a, b, inputs.c[0]), **of_many(a, b), **of_layers(a, b), **of_factors(a, b)}
-    return {**of_torch, **of_numpy()}
+    of_products = {**of_matrices(a, b, inputs.c[0]), **of_many(a, b), **of_groups(a, b)}
+    return {**of_products, **of_layers(a, b), **of_factors(a, b), **of_numpy()}
 
 
 def batch_seconds(call: Callable[[], object], stage: Stage) -> float:
