@@ -54,6 +54,22 @@ def test_layers_of_experts_are_compared(torch: Any, monkeypatch: Any, kind: str)
     assert {case.layer.name for case in study.chosen(("qwen3/forward/graph",))} == {"qwen3"}
 
 
+def test_steps_of_muon_are_compared_with_those_of_torch(torch: Any, monkeypatch: Any) -> None:
+    """A CUDA graph needs a GPU, and torch's compiler a C compiler."""
+    monkeypatch.setattr("lapidist_lab.bench.studies.turns.TURN_SECONDS", 0.001)
+    study = importlib.import_module("lapidist_lab.bench.studies.muon_steps")
+    monkeypatch.setattr(study, "WAYS", {way: study.WAYS[way] for way in ("eager", "optimiser")})
+    matrices = study.Matrices(2, 16, 24)
+    records = study.of_matrices(matrices, "here", "cpu")
+    assert [(record.kind, record.mode, record.ok) for record in records] == [
+        ("production", "muon", True),
+        ("peer", "muon", True),
+    ] * 2
+    assert matrices.flops == 2 * 5 * 2 * (16 * 16 * 24 + 16**3 + 16 * 16 * 24)
+    monkeypatch.setattr(study, "ours", lambda way, gradients: lambda: 0.9 * study.torchs(gradients))
+    assert not study.of_matrices(matrices, "here", "cpu")[0].ok
+
+
 def test_ratios_are_of_the_time_before(capsys: Any) -> None:
     turns = importlib.import_module("lapidist_lab.bench.studies.turns")
     ours, theirs = turns.pair(("ours", "theirs"), [[1.0, 2.0], [3.0, 3.0]], (1, 2, 3), 1.5e12, 0.5, "here")

@@ -12,6 +12,7 @@ from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
 from lapidist_lab.bench.publish.section import Data, Section
 from lapidist_lab.bench.publish.tables import fold, table
+from lapidist_lab.bench.studies import muon_steps
 from lapidist_lab.bench.studies.symmetric_products import MATHS, MODE, NAME
 
 
@@ -58,13 +59,36 @@ def every_case(data: Data) -> str:
     return fold("Every case", table(columns, ours(data)).markdown())
 
 
+def steps_of_muon(data: Data) -> str:
+    """A table of what Muon's steps take, beside torch's ways, or nothing without Records."""
+    rows = [record for record in data.of(muon_steps.MODE) if record.kernel.startswith(muon_steps.NAME)]
+    if not rows:
+        return ""
+    words = (
+        f"## Muon's steps\n\n`{muon_steps.NAME}(gradient)` takes {muon_steps.STEPS} Newton-Schulz steps."
+        " Two of the three products of a step are symmetric. The matrices are those of a language model of 1.3"
+        " billion parameters. Both ways start from the same gradients, in turns. *graph*: both are a CUDA graph."
+        " *eager*, *compiled*: torch multiplies a batch, by itself or from `torch.compile`. *optimiser*:"
+        " torch takes the steps of `torch.optim.Muon`, matrix by matrix. The speed counts whole products."
+    )
+    columns = (
+        ("torch's way, and matrices", lambda record: record.kernel.removeprefix(f"{muon_steps.NAME}, ")),
+        ("chip", lambda record: short_chip(record.device)),
+        ("time", lambda record: time_words(record.seconds)),
+        ("TFLOP/s", lambda record: number(record.tflops, ".0f")),
+        ("torch's time over it", times_faster),
+        ("error/bound", lambda record: number(record.worst, ".2f")),
+    )
+    return f"{words}\n\n{table(columns, rows).markdown()}"
+
+
 WORDS = (
     "`lapidist.gram(a)` multiplies a matrix by its transpose. `wgmma` computes the tiles that meet one"
     " triangle. In 16 bits it stores those off the diagonal twice; else a second launch mirrors them. Other"
     " kernels compute all tiles. Calls are captured in CUDA graphs, in turns with cuBLAS's whole product and"
     " with ours, without rest."
 )
-SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, by_type, every_case])
+SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, by_type, every_case, steps_of_muon])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Symmetric products have no Records yet. `lapidist bench symmetric --record results` makes them."],
