@@ -66,10 +66,11 @@ def steps_of_muon(data: Data) -> str:
         return ""
     words = (
         f"## Muon's steps\n\n`{muon_steps.NAME}(gradient)` takes {muon_steps.STEPS} Newton-Schulz steps."
-        " Two of the three products of a step are symmetric. The matrices are those of a language model of 1.3"
-        " billion parameters. Both ways start from the same gradients, in turns. *graph*: both are a CUDA graph."
-        " *eager*, *compiled*: torch multiplies a batch, by itself or from `torch.compile`. *optimiser*:"
-        " torch takes the steps of `torch.optim.Muon`, matrix by matrix. The speed counts whole products."
+        " Two of the three products of a step are symmetric. The matrices are those of a language model of"
+        " 1.3 billion parameters. Both ways start from the same gradients, in turns. *graph*: both are a CUDA"
+        " graph. *eager*, *compiled*: torch multiplies a batch, by itself or from `torch.compile`."
+        " *optimiser*: torch takes the steps of `torch.optim.Muon`, matrix by matrix. The speed counts whole"
+        " products."
     )
     columns = (
         ("torch's way, and matrices", lambda record: record.kernel.removeprefix(f"{muon_steps.NAME}, ")),
