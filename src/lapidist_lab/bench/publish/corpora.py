@@ -287,7 +287,11 @@ def sources(run_records: RunRecords) -> list[str]:
 def of_ragged(by_corpus: Corpora) -> list[str]:
     """Each type's gain over cuBLAS in every mode: first ragged products, then aligned ones."""
     lines = [gain_words(kind, modes) for kind, modes in ragged_of(by_corpus).items()]
-    lines += [aligned_words(corpus, modes) for corpus, modes in by_corpus.items() if corpus.multiple > 1]
+    aligned: dict[tuple[str, int, str, str], list[tuple[Corpus, Mapping[str, RunRecords]]]] = {}
+    for corpus, modes in by_corpus.items():
+        if corpus.multiple > 1:
+            aligned.setdefault(corpus.alike, []).append((corpus, modes))
+    lines += map(aligned_words, aligned.values())
     return [line for line in lines if line]
 
 
@@ -306,16 +310,21 @@ def gain_words(kind: str, modes: Mapping[str, RunRecords]) -> str:
     return " ".join(sentences)
 
 
-def aligned_words(corpus: Corpus, modes: Mapping[str, RunRecords]) -> str:
-    sentences = []
-    for mode, rows in modes.items():
-        values = gains(grouped(rows), LIBRARY, "cublas")
-        if values:
-            head = f"{short_name(corpus.kind)}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
-            where = f"seed {corpus.seed}, {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
-            mean = f"{geomean(values):.2f} times cuBLAS in the geometric mean of {len(values)}"
-            sentences.append(f"{head}, {where}: {mean}. The least is {min(values):.2f}.")
-    return " ".join(sentences)
+def aligned_words(alike: Sequence[tuple[Corpus, Mapping[str, RunRecords]]]) -> str:
+    """The gains over cuBLAS in corpora that differ by their seeds, in all modes."""
+    each = [gains(grouped(rows), LIBRARY, "cublas") for _, modes in alike for rows in modes.values()]
+    values = [value for gained in each for value in gained]
+    if not values:
+        return ""
+    corpus, means = alike[0][0], sorted(geomean(gained) for gained in each if gained)
+    head = f"{short_name(corpus.kind)}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
+    span = f"{means[0]:.2f} to {means[-1]:.2f}" if len(means) > 1 else f"{means[0]:.2f}"
+    of = (
+        f"the geometric means of {len(means)} runs"
+        if len(means) > 1
+        else f"the geometric mean of {len(values)}"
+    )
+    return f"{head}, {short_chip(corpus.chip)}: {span} times cuBLAS in {of}. The least is {min(values):.2f}."
 
 
 def summary_section(runs: Sequence[Run]) -> str:
