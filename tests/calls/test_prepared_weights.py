@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns, surveyed
 from lapidist.backends.machine_backend import MachineBackend
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 
-BOTH = pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
+PRECISIONS = ["emulated", "emulated_any_range"]
+BOTH = pytest.mark.parametrize("precision", PRECISIONS)
+EXTENTS = [(1, 48, 300), (70, 65, 257), (300, 5, 256)]
+OFTEN = [
+    (EXTENTS[0], False, "emulated"),
+    (EXTENTS[1], True, "emulated_any_range"),
+    (EXTENTS[2], True, "emulated"),
+    (EXTENTS[2], False, "emulated_any_range"),
+]
 
 
 def drawn(rng: np.random.Generator, *shape: int) -> Any:
@@ -33,12 +42,13 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@BOTH
-@pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 48, 300), (70, 65, 257), (300, 5, 256)])
+@pytest.mark.parametrize(
+    ("extents", "trans_b", "precision"), in_turns(EXTENTS, [False, True], PRECISIONS, often=OFTEN, share=1)
+)
 def test_the_bits_of_products_that_cut_it(
-    rng: np.random.Generator, precision: Any, m: int, n: int, k: int, trans_b: bool
+    rng: np.random.Generator, extents: tuple[int, int, int], trans_b: bool, precision: Any
 ) -> None:
+    m, n, k = extents
     a, b, bias = drawn(rng, m, k), drawn(rng, *((n, k) if trans_b else (k, n))), drawn(rng, n)
     weight = lapidist.PreparedWeight(b, precision, trans_b=trans_b, device="machine")
     options: dict[str, Any] = {"precision": precision, "device": "machine"}
@@ -74,7 +84,7 @@ def test_it_is_cut_once(rng: np.random.Generator, precision: Any, launched: list
         assert launched == ["slice_rows", "take_columns", "join"]
 
 
-@BOTH
+@pytest.mark.parametrize("precision", [PRECISIONS[0], *surveyed(PRECISIONS[1:])])
 def test_the_device_falls_back_for_spans_of_either_side(rng: np.random.Generator, precision: Any) -> None:
     """Of rows in the last block's place, too: one block looks at the spans of all."""
     a, b = drawn(rng, 400, 300), drawn(rng, 300, 40)

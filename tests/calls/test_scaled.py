@@ -183,7 +183,9 @@ RACED = [
 ]
 
 
-@pytest.mark.parametrize(("raced", "seed"), in_turns(RACED, range(3)))
+@pytest.mark.parametrize(
+    ("raced", "seed"), in_turns(RACED, range(3), often=[*zip(RACED[:3], range(3), strict=True)])
+)
 def test_no_race_in_any_order(rng: np.random.Generator, raced: tuple[Any, Any], seed: int) -> None:
     """Sanitized, products as late as their waits allow; factors have not a row more than they need."""
     config, forms = raced
@@ -196,7 +198,7 @@ def test_no_race_in_any_order(rng: np.random.Generator, raced: tuple[Any, Any], 
     ("words", "orders", "found"),
     [
         ("all lanes have read the stage", 2, 2),
-        ("lanes with more copies arrive together with the others", 1, 0),
+        *surveyed([("lanes with more copies arrive together with the others", 1, 0)]),
     ],
 )
 def test_whose_reads_an_arrival_covers(rng: np.random.Generator, words: str, orders: int, found: int) -> None:

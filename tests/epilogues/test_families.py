@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 import lapidist
 from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
 from fused_cases import judge_finished, of_all_kinds, operands, watch
-from in_turns import sampled
-from lapidist.config import Config
+from in_turns import in_turns, sampled, surveyed_but
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.tracing import Epilogue
@@ -111,7 +110,7 @@ SGEMM = [
 ]
 
 
-@pytest.mark.parametrize(("extents", "more"), SGEMM, ids=str)
+@pytest.mark.parametrize(("extents", "more"), surveyed_but(SGEMM, 0, 1, 2), ids=str)
 def test_sgemm(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "sgemm", "float32", extents, **more)
 
@@ -146,7 +145,11 @@ WGMMA_MORE: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "extents", "more"), [*WGMMA, *sampled(WGMMA_MORE, share=2)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "extents", "more"),
+    [*surveyed_but(WGMMA, 0, 1, 2, 3, 7, 8, 10), *sampled(WGMMA_MORE, share=2)],
+    ids=str,
+)
 def test_wgmma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     """Tiles of such small products would be shared, unless they are told not to be."""
     alone = {} if "split_k" in more or "schedule" in more else {"split_k": 1}
@@ -390,20 +393,25 @@ WRITTEN_OUT = {
 }
 
 
-@pytest.mark.parametrize(("out_dtype", "bound"), [("float32", 1e-5), ("bfloat16", 2**-8)])
-@pytest.mark.parametrize("config", WRITTEN_OUT.values(), ids=WRITTEN_OUT)
-def test_a_short_function_is_written_out(
-    rng: np.random.Generator, config: Config, out_dtype: str, bound: float
-) -> None:
+BOUNDS = {"float32": 1e-5, "bfloat16": 2**-8}
+OFTEN = [
+    ("two rows of products by turns", "float32"),
+    ("192 sums by turns", "bfloat16"),
+    ("200 sums of D's columns", "bfloat16"),
+]
+
+
+@pytest.mark.parametrize(("name", "out_dtype"), in_turns(WRITTEN_OUT, BOUNDS, often=OFTEN, share=1))
+def test_a_short_function_is_written_out(rng: np.random.Generator, name: str, out_dtype: str) -> None:
     """For all sums of a thread."""
     a, b = (fresh(rng, shape, "bfloat16") for shape in ((264, 64), (64, 208)))
     rows, cols = fresh(rng, (264,), "float32"), fresh(rng, (208,), "float32")
     ended = lapidist.epilogue(scaled_and_moved)(bias=cols, factors=rows)
     found = lapidist.gemm(
-        a, b, out_dtype=out_dtype, epilogue=ended, kernel="wgmma", config=config, device="machine"
+        a, b, out_dtype=out_dtype, epilogue=ended, kernel="wgmma", config=WRITTEN_OUT[name], device="machine"
     )
     exact = (a.astype("f8") @ b.astype("f8") + cols) * rows[:, None]
-    np.testing.assert_allclose(found.astype("f8"), exact, rtol=bound, atol=1e-4)
+    np.testing.assert_allclose(found.astype("f8"), exact, rtol=BOUNDS[out_dtype], atol=1e-4)
 
 
 def scaled_and_moved(acc: Any, bias: lapidist.Row, factors: lapidist.Column) -> Any:

@@ -75,6 +75,13 @@ def of_rows(acc: Any, row: lapidist.Row) -> Any:
 
 
 @lapidist.epilogue
+def of_sums(acc: Any, row: lapidist.Row) -> Any:
+    """What of a sum depends on its order, by rows and by columns."""
+    x = acc + row
+    return x, lapidist.row_sum(x), lapidist.all_sum(x), lapidist.column_sum(x + 1)
+
+
+@lapidist.epilogue
 def of_pairs(acc: lapidist.Pair, row: lapidist.Row) -> Any:
     gate, up = acc
     return gate * row, lapidist.column_sum(gate * up), lapidist.column_amax(lapidist.Pair(up, gate + 1)), up
@@ -162,20 +169,22 @@ def of_one_factor(rng: np.random.Generator, m: int, n: int, k: int = 192) -> tup
 
 
 @pytest.mark.parametrize("ways", [WAYS, *surveyed([MORE_WAYS])], ids=["some", "others"])
-@pytest.mark.parametrize("function", [of_columns, of_rows], ids=lambda each: each.function.name)
+@pytest.mark.parametrize(
+    "function", [of_sums, *surveyed([of_columns, of_rows])], ids=lambda each: each.function.name
+)
 def test_all_ways_out_have_the_same_bits(rng: np.random.Generator, function: Any, ways: Any) -> None:
     """Rows and columns beyond D add nothing."""
-    a, b = of_one_factor(rng, 137, 200)
-    given = function(row=np.zeros(200, "f4"))
+    m, n = (70, 120) if function is of_sums else (137, 200)
+    a, b = of_one_factor(rng, m, n)
+    row = np.zeros(n, "f4")
+    given = function(row=row)
     expected, _ = run(a, b, given, **PLAIN)
     exact = lapidist.gemm(a, b, epilogue=given)
     assert np.any(expected[1] != exact[1])
     for how in ways:
         same(run(a, b, given, **how)[0], expected)
     for place, found in enumerate(expected):
-        assert judge_finished(
-            np.asarray(found), function, {"row": np.zeros(200, "f4")}, a, b, result=place
-        ).ok
+        assert judge_finished(np.asarray(found), function, {"row": row}, a, b, result=place).ok
 
 
 ROWS = lapidist.epilogue(lambda acc: (acc, lapidist.row_sum(acc)))
@@ -214,14 +223,14 @@ def test_sums_of_rows_have_the_same_bits_in_each_kernel(
     same([each[:rows] for each in again], expected)
 
 
-def test_rows_of_which_c_is_a_part(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", *surveyed(["float32"])])
+def test_rows_of_which_c_is_a_part(rng: np.random.Generator, dtype: str) -> None:
     """C comes patch by patch, and so the values do."""
-    for dtype in ("bfloat16", "float32"):
-        a, b, c = whole(rng, 137, 96), whole(rng, 96, 200), whole(rng, 137, 200).astype(numpy_dtype(dtype))
-        more = {"beta": 2.0, "out_dtype": dtype}
-        given = of_rows(row=whole(rng, 200).astype("f4"))
-        how = {"epilogue": given, "kernel": "wgmma", "device": "machine", **WAYS[0]}
-        same(lapidist.gemm(a, b, c, **how, **more), lapidist.gemm(a, b, c, epilogue=given, **more))
+    a, b, c = whole(rng, 137, 96), whole(rng, 96, 200), whole(rng, 137, 200).astype(numpy_dtype(dtype))
+    more = {"beta": 2.0, "out_dtype": dtype}
+    given = of_rows(row=whole(rng, 200).astype("f4"))
+    how = {"epilogue": given, "kernel": "wgmma", "device": "machine", **WAYS[0]}
+    same(lapidist.gemm(a, b, c, **how, **more), lapidist.gemm(a, b, c, epilogue=given, **more))
 
 
 def test_a_tile_of_half_a_group_is_refused(rng: np.random.Generator) -> None:

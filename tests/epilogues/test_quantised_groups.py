@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import watch
-from in_turns import surveyed
+from in_turns import surveyed, surveyed_but
 from lapidist import epilogues
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
@@ -60,7 +60,7 @@ def same_bits(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one[left].view(whole), other[left].view(whole))
 
 
-@pytest.mark.parametrize(("function", "config", "extents"), WAYS, ids=str)
+@pytest.mark.parametrize(("function", "config", "extents"), surveyed_but(WAYS, 1, 3), ids=str)
 def test_bits_are_those_of_the_pass(
     rng: np.random.Generator, function: Any, config: Config, extents: tuple[int, int]
 ) -> None:
@@ -78,7 +78,7 @@ def with_others(acc: Any, row: lapidist.Row, tile: lapidist.Tile) -> Any:
     return lapidist.Quantised(value, "float8_e5m2"), value > 0, lapidist.row_sum(acc), acc
 
 
-@pytest.mark.parametrize("shared", [{}, {"split_k": 2, "reduction": "turnstile"}], ids=str)
+@pytest.mark.parametrize("shared", [{}, *surveyed([{"split_k": 2, "reduction": "turnstile"}])], ids=str)
 def test_other_results_are_made_beside_it(rng: np.random.Generator, shared: dict[str, Any]) -> None:
     a, b = rng.integers(-2, 3, (2, 96, 96)).astype(numpy_dtype("bfloat16"))
     b = np.tile(b, (1, 3))
@@ -145,12 +145,19 @@ def every_kind_of_pairs(acc: lapidist.Pair, tile: lapidist.Tile) -> Any:
 
 @pytest.mark.parametrize("function", [every_kind, every_kind_of_pairs], ids=lambda each: each.function.name)
 @pytest.mark.parametrize(
-    "config", [BF16(128, 48, 2), *surveyed([BF16(128, 256, 2), BF16(256, 128, 3)])], ids=str
+    ("config", "n"),
+    [
+        (BF16(128, 48, 2), 112),
+        *surveyed((BF16(*tiled), 288) for tiled in ((128, 48, 2), (128, 256, 2), (256, 128, 3))),
+    ],
+    ids=str,
 )
-def test_pieces_are_the_same_as_elements(rng: np.random.Generator, function: Any, config: Config) -> None:
+def test_pieces_are_the_same_as_elements(
+    rng: np.random.Generator, function: Any, config: Config, n: int
+) -> None:
     """Where rows of what is read and stored start on 16 bytes, and where they do not."""
-    a, b = (rng.integers(-2, 3, shape).astype(numpy_dtype("bfloat16")) for shape in ((140, 64), (64, 288)))
-    columns = 144 if function.function.paired else 288
+    a, b = (rng.integers(-2, 3, shape).astype(numpy_dtype("bfloat16")) for shape in ((140, 64), (64, n)))
+    columns = n // 2 if function.function.paired else n
     values = rng.integers(-2, 3, (140, columns)).astype(numpy_dtype("bfloat16"))
     expected = lapidist.gemm(a, b, epilogue=function(tile=values))
     how: dict[str, Any] = {"kernel": "wgmma", "config": config, "device": "machine"}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from in_turns import in_turns
+from in_turns import in_turns, surveyed
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Factors, Operation, Types
@@ -144,7 +144,9 @@ def right(ranks: list[Rank]) -> bool:
     return all((rank.result.astype("f8") == everything @ rank.b.astype("f8")).all() for rank in ranks)
 
 
-@pytest.mark.parametrize(("name", "seed"), in_turns(CONFIGS, range(2)))
+@pytest.mark.parametrize(
+    ("name", "seed"), in_turns(CONFIGS, range(2), often=[("a pair along n", 0), ("two warpgroups", 0)])
+)
 def test_tiles_wait_for_the_rows_that_they_have(rng: np.random.Generator, name: str, seed: int) -> None:
     """Chunks that tiles cut, and that cut tiles."""
     for rows, chunk in ((96, 48), (160, 160)):
@@ -154,9 +156,10 @@ def test_tiles_wait_for_the_rows_that_they_have(rng: np.random.Generator, name: 
         assert not any(rank.report.any() for rank in ranks)
 
 
-def test_three_ranks_and_the_planners_config(rng: np.random.Generator) -> None:
-    ranks = all_ranks(rng, 3, 64, 32, None)
-    multiply(ranks, 32, 5)
+@pytest.mark.parametrize(("rows", "chunk"), [(32, 16), *surveyed([(64, 32)])])
+def test_three_ranks_and_the_planners_config(rng: np.random.Generator, rows: int, chunk: int) -> None:
+    ranks = all_ranks(rng, 3, rows, chunk, None)
+    multiply(ranks, chunk, 5)
     assert right(ranks)
 
 

@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 
 import lapidist
-from group_products import GroupProduct, group_product, launched, require_right, run_sanitized
+from group_products import group_product, require_right, run_cut, run_sanitized
 from in_turns import in_turns
-from lapidist import machine
-from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
@@ -36,8 +34,13 @@ CONFIGS = {
         if config.exchanged and config.bn <= 64 and not config.skewed and not config.ping_pong
     ),
 }
-# Multiprocessors, and the order of threads that they draw.
-CHIPS = {"few tiles": (12, 0), "after whole ones": (6, 1)}
+# Multiprocessors, for which tiles are too few from the start, or after one tile each.
+CHIPS = {
+    "alone": {"few tiles": 24, "after whole ones": 6},
+    "pair along m": {"few tiles": 24, "after whole ones": 8},
+    "pair along n": {"few tiles": 24, "after whole ones": 6},
+    "exchanged": {"few tiles": 48, "after whole ones": 20},
+}
 
 
 def few_sms(count: int) -> Device:
@@ -45,14 +48,19 @@ def few_sms(count: int) -> Device:
     return replace(H200, sms=count)
 
 
-@pytest.mark.parametrize(("name", "place"), in_turns(CONFIGS, CHIPS))
+@pytest.mark.parametrize(
+    ("name", "place"),
+    in_turns(CONFIGS, CHIPS["alone"], often=[("pair along n", "after whole ones")], share=1),
+)
 def test_parts_are_added(rng: np.random.Generator, name: str, place: str) -> None:
-    sms, seed = CHIPS[place]
+    sms = CHIPS[name][place]
     product = group_product(rng, "m", LENGTHS, (40, LONG), "float16", 29, (False, True))
-    require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed, few_sms(sms)))
+    found, parts = run_cut(product, CONFIGS[name], sms, few_sms(sms))
+    assert parts
+    require_right(product, found)
 
 
-@pytest.mark.parametrize(("sms", "count"), in_turns([40, 3], [70, 300]))
+@pytest.mark.parametrize(("sms", "count"), in_turns([40, 3], [70, 300], often=[(3, 300)]))
 def test_a_walk_begins_near_its_first_tile(rng: np.random.Generator, sms: int, count: int) -> None:
     """With more groups than a warp has lanes, and than its lanes find at once."""
     lengths = [0] * count
@@ -67,17 +75,9 @@ def test_patches_are_not_held_for_parts(rng: np.random.Generator) -> None:
     """Patches of a tile may be stored during the next tile's steps. A part has too few."""
     product = group_product(rng, "m", LENGTHS, (200, LONG), "float16", 29, (False, True))
     wide = tile("float16", 64, 192, 2)
-    require_right(product, run_sanitized(product, "wgmma", wide, None, few_sms(6)))
-
-
-def parts_computed(product: GroupProduct, config: Config, device: Device) -> int:
-    """Flags that were raised: tiles that blocks shared."""
-    launch, scratch, _ = launched(product, "wgmma", config, device)
-    assert scratch is not None
-    machine.run(launch, counting=False)
-    scratch.require_zero_flags()
-    written = ~np.isnan(scratch.partials).reshape(-1, config.bm * config.bn // 2).any(axis=1)
-    return int(written.sum())
+    found, parts = run_cut(product, wide, None, few_sms(6))
+    assert parts
+    require_right(product, found)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,9 @@ def parts_computed(product: GroupProduct, config: Config, device: Device) -> int
 )
 def test_as_many_parts_as_blocks(rng: np.random.Generator, lengths: list[int], sms: int, slots: int) -> None:
     product = group_product(rng, "m", lengths, (72, LONG), "float16", 29, (False, True))
-    assert parts_computed(product, SMALL, few_sms(sms)) == slots
+    found, parts = run_cut(product, SMALL, None, few_sms(sms))
+    assert parts == slots
+    require_right(product, found)
 
 
 def test_lengths_decide_the_bits(rng: np.random.Generator) -> None:

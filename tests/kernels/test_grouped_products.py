@@ -12,7 +12,7 @@ import pytest
 
 import lapidist
 from group_products import H200, UNTOUCHED, group_product, launched, require_right, run_sanitized
-from in_turns import in_turns
+from in_turns import in_turns, surveyed
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
@@ -52,12 +52,21 @@ WAYS: dict[str, tuple[str, str, Config | None]] = {
     "sgemm": ("sgemm", "float32", WHOLE_K),
     "sgemm in slices": ("sgemm", "float32", SLICES),
 }
+# further tests of sgemm, and those of wgmma's last tiles, stand for the others in `make test`
+OFTEN = [
+    ("pair along m", "k"),
+    ("pair along n", "m"),
+    ("ping-pong", "k"),
+    ("mma float16", "m"),
+    ("mma int8", "k"),
+    ("simt float64", "k"),
+]
 MANY_BY = ("wgmma", "mma float16", "simt float32", "sgemm")
 # how A and B lie; wgmma takes groups of lines that lie beside each other
 TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
 
 
-@pytest.mark.parametrize(("way", "extent"), in_turns(WAYS, ["m", "k"]))
+@pytest.mark.parametrize(("way", "extent"), in_turns(WAYS, ["m", "k"], often=OFTEN))
 def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, extent: str) -> None:
     kernel, dtype, config = WAYS[way]
     many = [(SPARSE if kernel == "sgemm" else MANY, (40, 40))] if way in MANY_BY else []
@@ -83,7 +92,8 @@ def test_every_layout_and_alignment(
     require_right(groups, run_sanitized(groups, kernel, None, 3))
 
 
-def test_few_tokens_are_columns_of_tiles(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("seed", [0, *surveyed([1])])
+def test_few_tokens_are_columns_of_tiles(rng: np.random.Generator, seed: int) -> None:
     """With A and B exchanged, groups cut columns of the tiles."""
     exchanged = next(
         c
@@ -91,8 +101,7 @@ def test_few_tokens_are_columns_of_tiles(rng: np.random.Generator) -> None:
         if c.exchanged and c.bn <= 64 and not c.skewed
     )
     product = group_product(rng, "m", LENGTHS, (72, 40), "float16", 29, (False, True))
-    for seed in range(2):
-        require_right(product, run_sanitized(product, "wgmma", exchanged, seed))
+    require_right(product, run_sanitized(product, "wgmma", exchanged, seed))
 
 
 def test_a_map_ends_with_a_group() -> None:
@@ -210,7 +219,9 @@ def test_patches_are_held_within_a_group(rng: np.random.Generator) -> None:
     require_right(product, run_sanitized(product, "wgmma", tile("float16", 64, 192, 2), 0, ALONE))
 
 
-@pytest.mark.parametrize(("extent", "others"), [("m", (72, 40)), ("k", (72, 130)), ("m", (37, 29))])
+@pytest.mark.parametrize(
+    ("extent", "others"), [("m", (72, 40)), ("m", (37, 29)), ("k", (40, 40)), *surveyed([("k", (72, 130))])]
+)
 def test_one_block_has_all_tiles(rng: np.random.Generator, extent: str, others: tuple[int, int]) -> None:
     """More of them than the queue has slots. Groups end inside a step of k, with NaN behind the last one."""
     lengths = [0, 70, 1, 0, 65, 40, 0, 3]

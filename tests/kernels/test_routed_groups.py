@@ -18,10 +18,11 @@ from group_products import (
     group_product,
     require_right,
     routed,
+    run_cut,
     run_sanitized,
     stretches,
 )
-from in_turns import in_turns
+from in_turns import in_turns, surveyed
 from lapidist.calls.operation import Factors
 from lapidist.device import chip
 from lapidist.errors import RefusalError
@@ -30,7 +31,10 @@ from lapidist.kernels.wgmma.family import tile
 from lapidist.kernels.wgmma.group_parts import LEAST_STEPS
 
 LENGTHS = [0, 33, 1, 0, 90, 0]
-MANY = [(7 * i) % 5 for i in range(70)]  # more groups than a warp has lanes
+MANY = {  # more groups than a warp has lanes
+    "few have a line": [3 * (i % 19 == 14) for i in range(70)],
+    "most have one": [(7 * i) % 5 for i in range(70)],
+}
 CONFIGS = {
     "two stages": tile("float16", 64, 32, 2),
     "more steps than stages": tile("float16", 64, 32, 5),
@@ -44,13 +48,18 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
+@pytest.mark.parametrize("seed", [0, *surveyed([1])])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_rows_lie_anywhere(rng: np.random.Generator, name: str, seed: int) -> None:
     """With a last step of k, and a last chunk of 16 bytes, that are not full."""
-    for lengths, n, k in ((LENGTHS, 72, 200), (MANY, 40, 56))[: 2 if name == "two stages" else 1]:
-        product = routed(rng, group_product(rng, "m", lengths, (n, k), "float16", 29, (False, True)))
-        require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed))
+    product = routed(rng, group_product(rng, "m", LENGTHS, (72, 200), "float16", 29, (False, True)))
+    require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed))
+
+
+@pytest.mark.parametrize(("name", "seed"), in_turns(MANY, range(2), often=[("few have a line", 0)], share=1))
+def test_rows_of_many_groups_lie_anywhere(rng: np.random.Generator, name: str, seed: int) -> None:
+    product = routed(rng, group_product(rng, "m", MANY[name], (40, 56), "float16", 29, (False, True)))
+    require_right(product, run_sanitized(product, "wgmma", CONFIGS["two stages"], seed))
 
 
 @pytest.mark.parametrize("k", [36, 60])
@@ -67,12 +76,14 @@ def test_a_chunk_ends_with_k(rng: np.random.Generator, k: int) -> None:
     require_right(inside, run_sanitized(inside, "wgmma", CONFIGS["two stages"], 0))
 
 
-def test_parts_of_k_are_gathered(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("long", "n", "sms"), [(20, 40, 3), *surveyed([(70, 72, 7)])])
+def test_parts_of_k_are_gathered(rng: np.random.Generator, long: int, n: int, sms: int) -> None:
     """The last tiles are cut along k: the block that has all sums of a tile scatters it."""
     k = 64 * 2 * LEAST_STEPS + 24
-    product = routed(rng, group_product(rng, "m", [0, 33, 70], (72, k), "float16", 5, (False, True)))
-    few = replace(chip("h200"), sms=10)
-    require_right(product, run_sanitized(product, "wgmma", tile("float16", 64, 32, 4), 0, few))
+    product = routed(rng, group_product(rng, "m", [0, 33, long], (n, k), "float16", 5, (False, True)))
+    found, parts = run_cut(product, tile("float16", 64, 32, 4), 0, replace(chip("h200"), sms=sms))
+    assert parts
+    require_right(product, found)
 
 
 @pytest.mark.parametrize("way", ["gathers", "scatters"])

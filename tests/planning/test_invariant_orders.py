@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist.device import Device, chip
 from lapidist.dtypes import TF32, element_of, outputs_of
 from lapidist.errors import RefusalError
@@ -193,8 +194,7 @@ def test_strided_rows_are_refused_in_words() -> None:
 # ---- the bits, in the machine ----
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("math", ["bfloat16", E4M3])
+@pytest.mark.parametrize(("math", "parts"), in_turns(["bfloat16", E4M3], [2, 4], share=1))
 def test_wgmma_adds_parts_alike_in_a_cluster_and_by_turnstile(
     math: str, parts: int, rng: np.random.Generator
 ) -> None:
@@ -212,8 +212,9 @@ def test_wgmma_adds_parts_alike_in_a_cluster_and_by_turnstile(
 ROWS = (1, 40, 300, 3000)
 
 
-@pytest.mark.parametrize("layer", [(4096, 4096), FEW_COLUMNS])
-@pytest.mark.parametrize("math", ["bfloat16", E4M3, "float32"])
+@pytest.mark.parametrize(
+    ("math", "layer"), in_turns(["bfloat16", E4M3, "float32"], [(4096, 4096), FEW_COLUMNS], share=1)
+)
 def test_kernels_and_configs_of_any_number_of_rows_give_the_same_bits(
     math: str, layer: tuple[int, int], rng: np.random.Generator
 ) -> None:

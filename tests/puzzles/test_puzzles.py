@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from in_turns import surveyed
+from in_turns import surveyed, surveyed_but
 from lapidist.commands.cli import app
 from lapidist.errors import CompileError
 from lapidist_lab.puzzles.broken_rungs import PUZZLES, Puzzle, broken, puzzle_named
@@ -94,7 +94,11 @@ def test_an_edit_that_no_longer_applies_is_told() -> None:
         broken("twice twice", [("twice", "")])
 
 
-@pytest.mark.parametrize("puzzle", PUZZLES, ids=lambda puzzle: puzzle.rung)
+# the race of wgmma_tma's is found in the same way as producer_warp's
+OFTEN = [place for place, puzzle in enumerate(PUZZLES) if puzzle.rung != "producer_warp"]
+
+
+@pytest.mark.parametrize("puzzle", surveyed_but(PUZZLES, *OFTEN), ids=lambda puzzle: puzzle.rung)
 def test_what_is_missing_is_found_where_it_is_missed(puzzle: Puzzle) -> None:
     rule, line = FOUND[puzzle.rung]
     verdict = judge(puzzle, puzzle.source(), SEEDS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import epilogues, quantised
 from lapidist.backends.machine_backend import MachineBackend, sanitized
 from lapidist.device import chip as chip_named
@@ -109,18 +110,20 @@ def experts_and_tokens(format: str, **more: Any) -> tuple[Any, Any]:
     return quantised.pack(weights, format, **more), tokens
 
 
-@pytest.mark.parametrize("name", ["h200", "a100"])
-@pytest.mark.parametrize("few_rows", [512, 1])
+FORMATS: dict[str, dict[str, Any]] = {"int4": {"group": 128, "zero_points": True}, "mxfp4": {}, "int8": {}}
+OFTEN = [("h200", 512, "int4"), ("a100", 1, "mxfp4"), ("a100", 512, "int8"), ("h200", 1, "int8")]
+
+
 @pytest.mark.parametrize(
-    ("format", "more"), [("int4", {"group": 128, "zero_points": True}), ("mxfp4", {}), ("int8", {})]
+    ("name", "few_rows", "format"), in_turns(["h200", "a100"], [512, 1], FORMATS, often=OFTEN, share=1)
 )
 def test_groups_have_their_own_weights(
-    monkeypatch: pytest.MonkeyPatch, name: str, few_rows: int, format: str, more: Any
+    monkeypatch: pytest.MonkeyPatch, name: str, few_rows: int, format: str
 ) -> None:
     """Groups end inside of a block, one is empty; rows behind the last stay as they are, and NaN before."""
     monkeypatch.setattr(MachineBackend, "chip", chip_named(name))
     monkeypatch.setattr(product, "few_rows", lambda _: few_rows)
-    packed, tokens = experts_and_tokens(format, **more)
+    packed, tokens = experts_and_tokens(format, **FORMATS[format])
     tokens[ENDS[-1] :] = np.nan
     out = np.full((TOTAL, N), 7, tokens.dtype)
     bias = rng.standard_normal((EXPERTS, N)).astype(np.float32)

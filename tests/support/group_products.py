@@ -139,6 +139,16 @@ def run_sanitized(
     return result
 
 
+def run_cut(product: GroupProduct, config: Config, seed: int | None, device: Device) -> tuple[Array, int]:
+    """As `run_sanitized` does, by wgmma; and how many parts of tiles left their sums to another block."""
+    launch, scratch, result = launched(product, "wgmma", config, device)
+    assert scratch is not None
+    machine.run(launch, sanitize=seed is not None, seed=seed, counting=False, residency=launch.grid[0])
+    scratch.require_zero_flags()
+    left = ~np.isnan(scratch.partials).reshape(-1, config.bm * config.bn // 2).any(axis=1)
+    return result, int(left.sum())
+
+
 def require_right(product: GroupProduct, found: Array) -> None:
     """Every group is right, and what belongs to none was left."""
     if product.target is not None:
