@@ -14,10 +14,9 @@ import numpy as np
 from lapidist.errors import LapidistError
 from lapidist.machine.barrier import Barriers, Waiting
 from lapidist.machine.faults import BudgetExceeded, Deadlock, PtxError, Trap
-from lapidist.machine.instructions.warp import BarrierRequest, mask_bits
+from lapidist.machine.instructions.warp import BarrierRequest
 from lapidist.machine.lanes import Cohort, Lanes, part_where, split, united
 from lapidist.machine.ptx.basic_blocks import Block
-from lapidist.machine.ptx.syntax_tree import Imm, Reg
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
@@ -124,25 +123,16 @@ class Scheduler:
         instruction; before them, those that poll.
         """
         block, lanes = self.m.program.blocks[number], cohort.groups[number][0]
-        partial = block.collective and not lanes.full_warps and not self.ready(cohort, lanes, block).any()
+        partial = (
+            block.collective
+            and not lanes.full_warps
+            and not self.m.meetings.ready(cohort, lanes, block).any()
+        )
         return partial, block.polls, number
-
-    def ready(self, cohort: Cohort, lanes: Lanes, block: Block) -> Array:
-        """For each lane, whether all that its collective instruction names are here or have exited."""
-        key = self.m.events, block.index
-        if lanes.readiness is None or lanes.readiness[0] != key:
-            present = mask_bits(lanes.present | self.m.exited_rows(lanes))[lanes.row]
-            mask = block.mask
-            if isinstance(mask, Reg):
-                named = lanes.pick_all(cohort.registers[self.m.program.slots[mask.name]])
-            else:
-                named = np.array([(mask.value if isinstance(mask, Imm) else -1) & 0xFFFFFFFF], np.uint32)
-            lanes.readiness = key, (named & ~present) == 0
-        return lanes.readiness[1]
 
     def part_ready(self, cohort: Cohort, number: int, lanes: Lanes, since: int) -> Lanes:
         """The lanes whose partners at a collective instruction have come; the others stay."""
-        ready = self.ready(cohort, lanes, self.m.program.blocks[number])
+        ready = self.m.meetings.ready(cohort, lanes, self.m.program.blocks[number])
         if ready.all() or not ready.any():
             return lanes
         go, stay = split(lanes, ready)
@@ -190,7 +180,7 @@ class Scheduler:
     def step(self, cohort: Cohort, number: int) -> None:
         lanes, since = cohort.groups.pop(number)
         block = self.m.program.blocks[number]
-        if block.collective and not lanes.full_warps:
+        if block.collective and (self.m.meetings.pending or not lanes.full_warps):
             lanes = self.part_ready(cohort, number, lanes, since)
         if lanes.index is not None:
             lanes.steps_alone += 1

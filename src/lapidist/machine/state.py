@@ -15,6 +15,7 @@ from lapidist.machine.instructions.frames import KeptFrame
 from lapidist.machine.instructions.mbarrier import MBarriers
 from lapidist.machine.instructions.warpgroup_mma import Products
 from lapidist.machine.lanes import GROUPS_START, SHARED_START, Geometry, Lanes
+from lapidist.machine.meetings import Meetings
 from lapidist.machine.memory import (
     PARAM_WINDOW,
     Address,
@@ -92,7 +93,7 @@ class Machine:
         self.chip_sums, self.overlaps, self.seed = chip_sums, launch.overlaps, seed
         self.tensor_maps = dict(launch.tensor_maps)
         self.place_maps()
-        self.heap, self.register_pool = Heap(memory), RegisterPool(self)
+        self.heap, self.register_pool, self.meetings = Heap(memory), RegisterPool(self), Meetings(self)
         self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()

@@ -33,9 +33,9 @@ def mask_bits(rows: Array) -> Array:
 
 
 @runtime
-def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
+def members(m: Machine, g: Lanes, mask: Array, site: int, elsewhere: Array | None = None) -> Array:
     """(warps, 32): who takes part. Each lane here must name itself and lanes that name the same set, and all
-    lanes named must be here.
+    lanes named must be here, or among those that meet these from `elsewhere`.
     """
     present, sets = g.present, None
     if mask.shape[0] == 1:
@@ -58,7 +58,7 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
             row, lane, other = np.argwhere(apart)[0]
             rule = f"its member mask names lane {other}, whose own names other lanes"
             raise m.fault(Divergence, rule, site, g, position_of(g, row, lane), name="member-mask")
-    absent = named & ~present
+    absent = named & ~(present if elsewhere is None else present | elsewhere)
     if absent.any() and (absent & ~m.exited_rows(g)).any():
         missing_member(m, g, absent & ~m.exited_rows(g), site)
     return present
@@ -93,8 +93,15 @@ def position_of(g: Lanes, row: int, lane: int) -> int:
 @runtime
 def meet(m: Machine, g: Lanes, mask: Array, site: int) -> None:
     """bar.warp.sync orders memory; shuffles, votes and matrix instructions wait for the warp and do not."""
-    members(m, g, mask, site)
+    arriving = m.meetings.arriving(g)
+    if arriving is None:
+        return
+    g, mask = arriving, mask if arriving is g else arriving.pick(mask)
+    partners = m.meetings.partners(g, mask)
+    members(m, g, mask, site, partners)
     m.observer.warp_met(g, mask)
+    if partners is not None:
+        m.meetings.release(g, partners)
 
 
 def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:

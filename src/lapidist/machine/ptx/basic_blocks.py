@@ -78,6 +78,7 @@ class Block:
     table: tuple[int, ...] = ()
     collective: bool = False
     mask: Operand | None = None  # of a collective that it begins with: which lanes; none where it is for all
+    meets: bool = False  # it begins with a bar.warp.sync, at which lanes may meet those of other places
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
     live_in: set[str] = field(default_factory=set)
@@ -95,7 +96,8 @@ def build_blocks(kernel: Kernel) -> list[Block]:
         block = Block(index, start, stop)
         finish(block, kernel, block_at)
         find_registers(block, kernel, masks.effects)
-        block.mask = masks.of(kernel.instructions[start])
+        first = kernel.instructions[start]
+        block.mask, block.meets = masks.of(first), is_warp_barrier(first) and first.predicate is None
         blocks.append(block)
     find_live_out(blocks)
     for block in blocks:
@@ -137,8 +139,12 @@ MASKS = {"shfl": 4, "vote": 2, "match": 2, "redux": 2, "elect": 1, "bar": 0}
 EVERYBODY = (Imm(-1), Imm(0xFFFFFFFF))
 
 
+def is_warp_barrier(i: Instruction) -> bool:
+    return i.opcode == "bar" and "warp" in i.mods
+
+
 def is_collective(i: Instruction) -> bool:
-    return i.opcode in COLLECTIVE or (i.opcode == "bar" and "warp" in i.mods)
+    return i.opcode in COLLECTIVE or is_warp_barrier(i)
 
 
 class Masks:
@@ -186,7 +192,7 @@ def leaders(kernel: Kernel, masks: Masks) -> list[int]:
         # independently, so a block must begin here.
         if i.opcode == "activemask":  # a schedule may run some of the lanes alone here
             starts |= {index, index + 1}
-        if wait == "retry" or (wait and i.predicate is not None) or (i.opcode == "bar" and "warp" in i.mods):
+        if wait == "retry" or (wait and i.predicate is not None) or is_warp_barrier(i):
             starts.add(index)
     return sorted(index for index in starts if index < len(code))
 
