@@ -86,3 +86,26 @@ def test_one_lane_gives_to_the_others_in_rounds(last: str) -> None:
         assert (out == np.where(LANES % 32 == 0, 4, 10)).all()
     else:
         assert found.findings  # the giver is ahead of those that read
+
+
+def test_a_place_of_other_masks_is_no_meeting() -> None:
+    """The low half meets itself first, stores, and then meets all."""
+    again = "add.u32 %r5, %t, 200; st.shared.u32 [%r2], %r5;"
+    rules, out = meeting(low="bar.warp.sync 0xffff;" + again + ALL)
+    assert rules == set()
+    assert (out == np.where(LANES % 32 < 16, OTHERS, OTHERS + 200)).all()
+
+
+# The low half meets at ONE and at TWO, the high half at TWO and at THREE.
+SHIFTED = """.shared .align 4 .b8 s[256]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 4, %r1; xor.b32 %r3, %t, 16;
+    mad.lo.u32 %r3, %r3, 4, %r1; and.b32 %r4, %t, 16; setp.eq.u32 %p1, %r4, 0; mov.u32 %r7, %r4;
+    st.shared.u32 [%r2], %t; @!%p1 bra TWO; ONE: bar.warp.sync -1; ld.shared.u32 %r6, [%r3]; mov.u32 %r7, 1;
+    TWO: bar.warp.sync -1; setp.eq.u32 %p2, %r7, 1; @%p2 bra END; ld.shared.u32 %r6, [%r3];
+    THREE: bar.warp.sync -1; END: mad.wide.u32 %rd3, %t, 4, %out; st.global.u32 [%rd3], %r6;"""
+
+
+def test_lanes_that_were_let_go_do_not_count_for_the_next_meeting() -> None:
+    out = np.zeros(64, "u4")
+    found = check(kernel(SHIFTED), (1, 1, 1), (64, 1, 1), np.zeros(64, "u4"), out, seeds=2 * SEEDS)
+    assert not found.findings
+    assert (out == LANES ^ 16).all()
