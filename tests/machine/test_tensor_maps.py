@@ -113,6 +113,32 @@ def test_a_map_is_built_from_zeros_and_published_by_the_warp_whose_guard_holds()
     assert (out[:32].view("f4") == np.where(np.arange(32) < 20, x, 0)).all()
 
 
+# The first warp acquires the map for both, and a thread of the other one copies through it.
+ACQUIRE = "@%p1 fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;"
+FOR_BOTH = BUILT.replace(ACQUIRE, "FENCES setp.eq.u32 %p4, %t, 32;")
+FOR_BOTH = FOR_BOTH.replace("@%p1 mbarrier.arrive", "@%p4 mbarrier.arrive").replace(
+    "@%p1 cp.async", "@%p4 cp.async"
+)
+
+
+@pytest.mark.parametrize(
+    ("fences", "found"),
+    [
+        (ACQUIRE + "bar.sync 0;", set()),
+        ("bar.sync 0;" + ACQUIRE, {"tensor-map-fence"}),  # nothing orders the copy behind the fence
+        ("bar.sync 0;", {"tensor-map-fence"}),
+        (ACQUIRE.replace("rd1]", "rd1+128]") + "bar.sync 0;", {"tensor-map-fence"}),
+    ],
+    ids=["acquired", "too late", "not acquired", "another one acquired"],
+)
+def test_one_warp_acquires_a_map_for_those_that_meet_it(fences: str, found: set[str]) -> None:
+    room = np.zeros(128 + 24 + 32, "u4")
+    out = room[-room.ctypes.data % 128 // 4 :][:160]
+    x = np.arange(1, 33, dtype="f4")
+    body = kernel(FOR_BOTH.replace("FENCES", fences))
+    assert {finding.rule for finding in check(body, (1, 1, 1), (64, 1, 1), x, out, seeds=4)} == found
+
+
 # ---- ragged maps ----
 
 BILLION, FAR = 1 << 30, 0x7FFF0000

@@ -1,5 +1,8 @@
 """Tensor maps that the kernel changed: TMA reads them through a proxy of its own. Whoever wrote the map
-releases it to that proxy, and whoever copies through it acquires it."""
+releases it to that proxy, and it is acquired before a copy goes through it.
+
+One acquire anywhere on the way from the write to the copy is enough: a warp may acquire for others, which
+then meet it at a barrier."""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ class MapFences:
     def __init__(self, m: Machine, clocks: Clocks) -> None:
         self.m, self.clocks = m, clocks
         self.released = np.zeros(clocks.warps, np.int64)  # the moment of a warp's last release
-        # What a warp knew when it acquired the map at an address.
-        self.acquired: dict[tuple[int, int], Array] = {}
+        # By the map's address: each warp that acquired it, when, and what it knew then.
+        self.acquired: dict[int, dict[int, tuple[int, Array]]] = {}
 
     def release(self, g: Lanes) -> None:
         warp = warp_number(g)
@@ -32,14 +35,23 @@ class MapFences:
     def acquire(self, g: Lanes, addresses: Array) -> None:
         warp = warp_number(g)
         for address in np.unique(addresses).tolist():
-            self.acquired[warp, address] = self.clocks.row(warp).vector.copy()
+            knew = self.clocks.now(warp), self.clocks.row(warp).vector.copy()
+            self.acquired.setdefault(address, {})[warp] = knew
         self.clocks.tick(warp)
 
+    def known(self, warp: int, address: int) -> Array:
+        """What is acquired of a map for a warp: by itself, and by those that it comes after."""
+        known, vector = np.zeros(self.clocks.agents, np.int32), self.clocks.row(warp).vector
+        for other, (moment, knew) in self.acquired.get(address, {}).items():
+            if vector[other] > moment:
+                np.maximum(known, knew, out=known)
+        return known
+
     def check(self, g: Lanes, lane: int, address: int, site: int, region: Region, shadow: Shadow) -> None:
-        """Raise a fault if the map's last write is not released, or not acquired by this warp."""
+        """Raise a fault if the map's last write is not released, or not acquired for this warp."""
         at = np.unique((address - (region.start & -16) + np.arange(MAP_BYTES)) // shadow.grain)
         writers, written = shadow.writer[at], shadow.written[at]
-        known = self.acquired.get((warp_number(g), address), np.zeros(self.clocks.agents))
+        known = self.known(warp_number(g), address)
         for marked, fence in (
             (written > self.released[writers], "release"),
             (written > known[writers], "acquire"),
