@@ -71,6 +71,26 @@ def test_what_is_no_map_and_no_field() -> None:
             run_body(replace.format(field, words), place, place)
 
 
+def test_dimensions_behind_the_rank_count_once_it_says_so() -> None:
+    """CUTLASS sets three dimensions of a map that its host code made with two."""
+    room = np.zeros(64 + 24, "u4")
+    place = room[-room.ctypes.data % 128 // 4 :][:32]
+    tensor = TensorMap(1 << 40, "float16", (128, 64), (256,), (64, 32), 128)
+    fields = (("global_dim", "b32", "2, 7"), ("box_dim", "b32", "2, 3"), ("global_stride", "b64", "1, 32768"))
+    body = "".join(
+        f"tensormap.replace.tile.{field}.global.b1024.{kind} [%in], {value};" for field, kind, value in fields
+    )
+    ranked = body + "tensormap.replace.tile.rank.global.b1024.b32 [%in], 2;"
+    deep = TensorMap(1 << 40, "float16", (128, 64, 7), (256, 32768), (64, 32, 3), 128)
+    for text, expected in ((body, tensor), (ranked, deep)):
+        place[:] = np.frombuffer(encoded(tensor), "u4")
+        run_body(text, place, place)
+        assert decoded(place.tobytes()) == expected
+    for wrong in ("rank.global.b1024.b32 [%in], 5", "global_stride.global.b1024.b64 [%in], 4, 64"):
+        with pytest.raises(OutOfBounds, match="no tensor map with such a field lies at this address"):
+            run_body(f"tensormap.replace.tile.{wrong};", place, place)
+
+
 # A warp builds the map from zeros in shared memory, publishes it, and copies through it, as Triton does.
 FIELDS = (
     ("global_address", "b64", "%in"),

@@ -32,12 +32,18 @@ MOST = 5  # dimensions
 BLANK = TensorMap(0, TYPES[0], (1,) * MOST, (0,) * (MOST - 1), (1,) * MOST)
 
 
-def encoded(tensor: TensorMap) -> bytes:
+def encoded(tensor: TensorMap, rank: int = 0) -> bytes:
+    """`rank`: of a map that has all dimensions, how many of them count."""
     shape, strides, box = (
-        (*extents, *[0] * (count - len(extents)))
-        for extents, count in ((tensor.shape, MOST), (tensor.strides, MOST - 1), (tensor.box, MOST))
+        (*extents, *[filler] * (count - len(extents)))
+        for extents, count, filler in (
+            (tensor.shape, MOST, 1),
+            (tensor.strides, MOST - 1, 0),
+            (tensor.box, MOST, 1),
+        )
     )
-    numbers = len(tensor.shape), KNOWN.index(tensor.dtype), tensor.swizzle // 32, tensor.fetched // 64
+    kind = KNOWN.index(tensor.dtype)
+    numbers = rank or len(tensor.shape), kind, tensor.swizzle // 32, tensor.fetched // 64
     content = CODE.pack(MAGIC, tensor.address, *numbers, *shape, *strides, *box)
     return content.ljust(MAP_BYTES, b"\0")
 
@@ -45,28 +51,35 @@ def encoded(tensor: TensorMap) -> bytes:
 @lru_cache(maxsize=1024)
 def decoded(content: bytes) -> TensorMap | None:
     """The map, or None where the bytes are no map."""
+    found = changeable(content) if any(content) else None
+    if found is None:
+        return None
+    tensor, rank = found
+    return replace(
+        tensor, shape=tensor.shape[:rank], strides=tensor.strides[: rank - 1], box=tensor.box[:rank]
+    )
+
+
+def changeable(content: bytes) -> tuple[TensorMap, int] | None:
+    """The map of which a kernel changes a field, with all dimensions, and how many count: the others may be
+    set too, and count once the rank says so. Bytes of zero are one without any field yet, as compilers build
+    them; its rank is set before it is used."""
+    if not any(content):
+        return BLANK, MOST
     magic, address, rank, kind, swizzle, fetched, *extents = CODE.unpack(content[: CODE.size])
     if magic != MAGIC or kind >= len(KNOWN) or not 1 <= rank <= MOST:
         return None
-    shape, strides, box = extents[:5], extents[5:9], extents[9:]
-    parts = tuple(shape[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank])
-    return TensorMap(address, KNOWN[kind], *parts, 32 * swizzle, 64 * fetched)
-
-
-def changeable(content: bytes) -> TensorMap | None:
-    """The map of which a kernel changes a field. Bytes of zero are one without any field yet, as compilers
-    build them; its rank is set before it is used."""
-    return decoded(content) if any(content) else BLANK
+    parts = tuple(extents[:MOST]), tuple(extents[MOST:-MOST]), tuple(extents[-MOST:])
+    return TensorMap(address, KNOWN[kind], *parts, 32 * swizzle, 64 * fetched), rank
 
 
 def put(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
     return (*values[:place], value, *values[place + 1 :])
 
 
-# By field: the map with a new value, whose place among the dimensions is `n`.
+# By field but the rank: the map with a new value, whose place among the dimensions is `n`.
 CHANGES: dict[str, Callable[[TensorMap, int, int], TensorMap]] = {
     "global_address": lambda t, n, value: replace(t, address=value),
-    "rank": lambda t, n, value: with_rank(t, value + 1),
     "box_dim": lambda t, n, value: replace(t, box=put(t.box, n, value)),
     "global_dim": lambda t, n, value: replace(t, shape=put(t.shape, n, value)),
     "global_stride": lambda t, n, value: replace(t, strides=put(t.strides, n, value)),
@@ -76,10 +89,3 @@ CHANGES: dict[str, Callable[[TensorMap, int, int], TensorMap]] = {
 # Fields that have one value in the machine.
 FIXED = {"element_stride": 1, "interleave_layout": 0, "swizzle_atomicity": 0, "fill_mode": 0}
 OF_A_DIMENSION = ("box_dim", "global_dim", "global_stride", "element_stride")
-
-
-def with_rank(tensor: TensorMap, rank: int) -> TensorMap:
-    """The map with so many dimensions; new ones have one element."""
-    missing = max(rank - len(tensor.shape), 0)
-    shape, box = (*tensor.shape, *[1] * missing)[:rank], (*tensor.box, *[1] * missing)[:rank]
-    return replace(tensor, shape=shape, box=box, strides=(*tensor.strides, *[0] * missing)[: rank - 1])

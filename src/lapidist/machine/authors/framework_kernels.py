@@ -85,7 +85,7 @@ TRITON_TYPES = {
     "uint64": "u64",
 }
 SCRATCH = ("a pointer to scratch memory", "one to a profile's")  # the parameters that Triton hides
-TRITON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+TRITON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion")
 LEFT_OUT = ("maxRegAutoWS", "pre_hook", "ir_override")  # of a config, which change no result
 DIVISIBILITY = 16  # of addresses and integers: Triton compiles for it
 
@@ -100,8 +100,7 @@ def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch
         for config in getattr(kernel, "configs", ())[:1]:
             constants = {**config.all_kwargs(), **constants}
         kernel = kernel.fn
-    options = {name: constants.pop(name) for name in (*TRITON_OPTIONS, *LEFT_OUT) if name in constants}
-    options = {name: value for name, value in options.items() if name not in LEFT_OUT and value is not None}
+    options, constants = options_of(kernel.arg_names, constants)
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(arguments):
         rule = f"takes {', '.join(names)}, and constexprs by name"
@@ -118,6 +117,15 @@ def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch
     number = int(arch.removeprefix("sm_").rstrip("af"))
     compiled = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
     return of_compiled(compiled, arguments)
+
+
+def options_of(
+    parameters: Sequence[str], constants: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Triton's options, and the kernel's constants: a parameter that bears an option's name is both."""
+    options = {name: constants[name] for name in TRITON_OPTIONS if constants.get(name) is not None}
+    others = (name for name in constants if name not in (*TRITON_OPTIONS, *LEFT_OUT) or name in parameters)
+    return options, {name: constants[name] for name in others}
 
 
 def triton_type(name: str, value: Any) -> str:

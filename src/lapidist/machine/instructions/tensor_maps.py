@@ -19,6 +19,7 @@ from lapidist.machine.tensor_map_bytes import (
     CHANGES,
     FIXED,
     MAP_BYTES,
+    MOST,
     OF_A_DIMENSION,
     SWIZZLES,
     TYPES,
@@ -42,7 +43,7 @@ LITERALS: dict[str, tuple[int, ...]] = {
 @opcode("tensormap.replace")
 def emit_replace(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.choose("tile")
-    field = mods.choose(*CHANGES, *FIXED)
+    field = mods.choose("rank", *CHANGES, *FIXED)
     space = address_space(b, i.operands[0], space_of(mods))
     mods.choose("b1024")
     code = "u8" if mods.type() == "b64" else "u4"
@@ -72,12 +73,17 @@ def replace_field(
     columns = [np.broadcast_to(c, (address.g.n,)) for c in address.load_many(offset, PIECE, PIECES, site)]
     rows = np.stack(columns, axis=1)
     for lane, value in enumerate(np.broadcast_to(values, (address.g.n,)).tolist()):
-        tensor = changeable(rows[lane].tobytes())
-        if tensor is None or dimension >= len(tensor.shape):
+        found = changeable(rows[lane].tobytes())
+        places = MOST - 1 if field == "global_stride" else MOST
+        if found is None or (value if field == "rank" else dimension) >= places:
             rule = "no tensor map with such a field lies at this address"
             raise address.m.fault(OutOfBounds, rule, site, address.g, lane, int(address.lo) + offset)
-        changed = tensor if field in FIXED else CHANGES[field](tensor, dimension, value)
-        rows[lane] = np.frombuffer(encoded(changed), PIECE)
+        tensor, rank = found
+        if field == "rank":
+            rank = value + 1
+        elif field in CHANGES:
+            tensor = CHANGES[field](tensor, dimension, value)
+        rows[lane] = np.frombuffer(encoded(tensor, rank), PIECE)
     address.store(offset, site, *rows.T)
 
 
