@@ -16,7 +16,7 @@ from lapidist.errors import ArgumentError, CompileError, DeviceError
 from lapidist.launch import TensorMap
 from lapidist.machine import check, run_ptx
 from lapidist.machine.authors import checks
-from lapidist.machine.authors.framework_kernels import of_compiled
+from lapidist.machine.authors.framework_kernels import of_compiled, options_of
 from lapidist.machine.faults import MachineFault, OutOfBounds, Race
 from lapidist.machine.rules import RULES
 from snippets import HEADER, kernel
@@ -221,6 +221,13 @@ def test_a_raw_kernel_of_cupy() -> None:
         check(of_package("cupy", object), (1, 1, 1), (32, 1, 1), x)
     with pytest.raises(ArgumentError, match="are for Triton's constants and options alone; got BLOCK"):
         check(of_package("cupy", RawKernel), (1, 1, 1), (32, 1, 1), x, 8, BLOCK=4)
+
+
+def test_a_parameter_of_triton_s_that_bears_an_option_s_name_is_both() -> None:
+    options, constants = options_of(["x", "num_warps"], {"num_warps": 8, "num_stages": None, "BLOCK": 4})
+    assert (options, constants) == ({"num_warps": 8}, {"num_warps": 8, "BLOCK": 4})
+    named = {"num_warps": 8, "enable_fp_fusion": False, "pre_hook": None, "BLOCK": 4}
+    assert options_of(["x"], named) == ({"num_warps": 8, "enable_fp_fusion": False}, {"BLOCK": 4})
 
 
 def test_scratch_memory_that_triton_asks_for() -> None:
