@@ -8,7 +8,7 @@ import pytest
 from in_turns import surveyed_but
 from lapidist.build.standard_headers import STANDARD_HEADERS
 from lapidist.errors import CompileError
-from lapidist.machine import check
+from lapidist.machine import check, check_sequence, kernel_launch
 
 
 def results(statements: str, includes: str, count: int, name: str = "all") -> list[float]:
@@ -57,6 +57,17 @@ def test_cuda_s_own_library_may_come_before_and_behind() -> None:
 
 def test_what_nvcc_knows_without_an_include() -> None:
     assert result("uint32_t a = 7; uint b = 1; y[0] = a + b + (INFINITY > 0) + INT_MAX / INT32_MAX;") == 10
+
+
+@pytest.mark.parametrize(("waits", "found"), [("cudaGridDependencySynchronize();", set()), ("", {"race"})])
+def test_functions_of_launches_that_overlap(waits: str, found: set[str]) -> None:
+    source = f"""extern "C" __global__ void next(const float* x, float* y) {{
+        {waits} y[threadIdx.x] = x[threadIdx.x] + 1; cudaTriggerProgrammaticLaunchCompletion(); }}"""
+    x, y, z = np.arange(32, dtype="f4"), np.zeros(32, "f4"), np.zeros(32, "f4")
+    launches = [
+        kernel_launch(source, (1, 1, 1), (32, 1, 1), *arrays, overlaps=True) for arrays in ((x, y), (y, z))
+    ]
+    assert {finding.rule for finding in check_sequence(launches, seeds=2)} == found
 
 
 def test_names_of_an_author_s_own_stay_theirs() -> None:

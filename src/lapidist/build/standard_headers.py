@@ -82,9 +82,19 @@ STANDARD_HEADERS = {
         for name in OF_LIBRARY.split()
     },
 }
+# CUDA's own header has these for nvcc alone.
+OVERLAPPING = """
+static __device__ inline void cudaGridDependencySynchronize() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+static __device__ inline void cudaTriggerProgrammaticLaunchCompletion() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
+"""
 # What nvcc knows without an include, as its own header includes these.
 USUAL = {
     "usual.h": (
         "#include <stdint.h>\n#include <math.h>\ntypedef unsigned int uint;\ntypedef unsigned short ushort;\n"
+        + OVERLAPPING
     )
 }
