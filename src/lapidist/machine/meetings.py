@@ -49,7 +49,7 @@ class Meetings:
     def ready_apart(self, lanes: Lanes, named: Array, come: Array, place: int) -> Array:
         """The same where lanes of the warps wait at several places, or have been let go."""
         come = come & ~self.let_go[lanes.slot, lanes.thread // 32]
-        come |= mask_bits(self.at_other_places(lanes, named, place))
+        come |= mask_bits(self.with_equal_masks(lanes, named, place))
         return self.are_free(lanes) | ((named & ~come) == 0)
 
     def named(self, lanes: Lanes, block: Block) -> Array:
@@ -63,7 +63,7 @@ class Meetings:
         """Which of these lanes have been let go."""
         return (self.let_go[lanes.slot, lanes.thread // 32] & BIT[lanes.lane]) != 0
 
-    def at_other_places(self, lanes: Lanes, named: Array, place: int = -1) -> Array:
+    def with_equal_masks(self, lanes: Lanes, named: Array, place: int = -1) -> Array:
         """(lanes, 32): which lanes of its warp wait at another bar.warp.sync with the mask of each lane."""
         masks = np.zeros((*self.let_go.shape, 32), np.uint32)
         for number, (group, _) in lanes.cohort.groups.items():
@@ -87,7 +87,7 @@ class Meetings:
         if g.full_warps:
             return None
         rows = np.zeros((g.warps, 32), bool)
-        np.logical_or.at(rows, g.row, self.at_other_places(g, mask))
+        np.logical_or.at(rows, g.row, self.with_equal_masks(g, mask))
         return rows if rows.any() else None
 
     def release(self, g: Lanes, partners: Array) -> None:

@@ -74,8 +74,8 @@ def replace_field(
     rows = np.stack(columns, axis=1)
     for lane, value in enumerate(np.broadcast_to(values, (address.g.n,)).tolist()):
         found = changeable(rows[lane].tobytes())
-        places = MOST - 1 if field == "global_stride" else MOST
-        if found is None or (value if field == "rank" else dimension) >= places:
+        dimensions = MOST - 1 if field == "global_stride" else MOST
+        if found is None or (value if field == "rank" else dimension) >= dimensions:
             rule = "no tensor map with such a field lies at this address"
             raise address.m.fault(OutOfBounds, rule, site, address.g, lane, int(address.lo) + offset)
         tensor, rank = found
