@@ -140,6 +140,10 @@ FOR_BOTH = FOR_BOTH.replace("@%p1 mbarrier.arrive", "@%p4 mbarrier.arrive").repl
     "@%p1 cp.async", "@%p4 cp.async"
 )
 
+# A relaxed flag without fences: what one warp did is earlier, and orders nothing.
+UNORDERED = """mov.u32 %r8, 1; @%p1 st.relaxed.gpu.global.u32 [%out+600], %r8;
+    POLL: ld.relaxed.gpu.global.u32 %r8, [%out+600]; setp.eq.u32 %p5, %r8, 0; @%p5 bra POLL;"""
+
 
 @pytest.mark.parametrize(
     ("fences", "found"),
@@ -147,9 +151,10 @@ FOR_BOTH = FOR_BOTH.replace("@%p1 mbarrier.arrive", "@%p4 mbarrier.arrive").repl
         (ACQUIRE + "bar.sync 0;", set()),
         ("bar.sync 0;" + ACQUIRE, {"tensor-map-fence"}),  # nothing orders the copy behind the fence
         ("bar.sync 0;", {"tensor-map-fence"}),
+        ("bar.sync 0;" + ACQUIRE + UNORDERED, {"tensor-map-fence"}),
         (ACQUIRE.replace("rd1]", "rd1+128]") + "bar.sync 0;", {"tensor-map-fence"}),
     ],
-    ids=["acquired", "too late", "not acquired", "another one acquired"],
+    ids=["acquired", "too late", "not acquired", "earlier alone", "another one acquired"],
 )
 def test_one_warp_acquires_a_map_for_those_that_meet_it(fences: str, found: set[str]) -> None:
     room = np.zeros(128 + 24 + 32, "u4")
