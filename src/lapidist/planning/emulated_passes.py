@@ -59,7 +59,7 @@ TAKE = ParameterBlock(
 JOIN = ParameterBlock(
     [
         *((name, "pointer") for name in "ABCD"),
-        *((name, "i32") for name in ("rows", "columns")),
+        *((name, "i32") for name in ("rows", "columns", "width")),
         *((name, "i64") for name in ("c_row", "c_col", "d_row", "d_col")),
         *((name, "f32") for name in ("alpha", "beta")),
     ]
@@ -126,8 +126,9 @@ def joining(
     assembled: bool = True,
 ) -> Launch:
     steps = dict(zip(("c_row", "c_col", "d_row", "d_col"), (*c, *d), strict=True))
-    numbers = {"rows": m, "columns": n, **steps}
-    blocks = min(-(-m * n // THREADS), BLOCKS_OF_SM * sms)
+    width = min(THREADS, 1 << (n - 1).bit_length())
+    blocks = min(-(-m * width // THREADS) * -(-n // width), BLOCKS_OF_SM * sms)
+    numbers = {"rows": m, "columns": n, "width": width, **steps}
     return launch_of("join", blocks, JOIN, numbers, parts.macro, architecture, assembled)
 
 
