@@ -29,7 +29,7 @@ enum { OF_ALL = 1, OF_EACH };  // whose the indices are
 
 struct Modes {
   const Index *a_rows, *b_cols, *d_rows, *d_cols;
-  const void *alpha, *beta;  // null: the value that was passed; of a guarded launch, its guard in place of alpha
+  const void *alpha, *beta;  // null: the value that was passed; alpha of a guarded launch: its guard
   // rows: groups of row_group, row_step apart
   long long row_group, row_step, col_group, col_step, col_stride;
 
