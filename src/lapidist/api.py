@@ -107,14 +107,14 @@ def matmul(
     precision : {"ieee", "tf32", "emulated", "emulated_any_range", "3m"} or Accuracy
         "tf32" lets tensor cores round float32 factors to 10 bits. "emulated" multiplies float32 matrices by
         slices on int8 tensor cores, for random numbers within 2^-21 of the product of magnitudes.
-        "emulated_any_range" takes twice as long, on bfloat16 tensor cores, as near as a float32 sum. "3m"
-        makes three real products of complex matrices. An Accuracy takes the fastest that holds its bits.
+        "emulated_any_range" is as near as a float32 sum, by fp16, or bfloat16 for numbers of many sizes.
+        "3m" makes three real products of complex matrices. An Accuracy takes the fastest that holds its bits.
     scale_a, scale_b : number or float32 array, optional
         Factors of 8-bit floats: one, one for each row of a (column of b), or one for 1 x 128 or 128 x 128
         elements along k. scale_a: also of int8, where b is a weight of few bits.
     promote : bool, optional
         Whether sums leave the tensor core every 128 of k at least: of 8-bit floats, of which it keeps 14
-        bits, or of bfloat16. Factors that change along k imply it.
+        bits, or of 16-bit floats. Factors that change along k imply it.
     epilogue : epilogue with its operands, optional
         What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
         several values, so does `matmul`.

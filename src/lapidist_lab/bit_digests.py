@@ -19,7 +19,7 @@ import numpy as np
 import lapidist
 from lapidist.backends.machine_backend import chip_sums
 from lapidist.dtypes import ANY_RANGE, EMULATED, EMULATIONS, TF32, accumulators_of, numpy_dtype
-from lapidist.planning.emulated_passes import PARTS, PARTS_OF, padded
+from lapidist.planning.emulated_passes import PARTS_OF, Parts, padded
 
 RECORDED = Path(__file__).parent / "bit_digests.json"
 TYPES = (
@@ -144,21 +144,23 @@ def tier_order(case: DigestCase, device: str | None) -> str:
     """The orders of an emulated product's products of parts, the smallest first, and of what it falls back
     to.
     """
-    parts, (m, n, k) = PARTS_OF[EMULATED if case.precision == EMULATED else ANY_RANGE], case.shape
-    orders = []
-    for level in reversed(range(PARTS)):
-        wide = padded(k)
-        left = np.zeros((m, PARTS * wide), numpy_dtype(parts.dtype))
-        right = np.zeros((n, PARTS * wide), numpy_dtype(parts.dtype))
-        a, b = (left, right) if device else (to_gpu(left), to_gpu(right))
-        width = (level + 1) * wide
-        how: dict[str, Any] = {"out_dtype": parts.sum_dtype, "device": device}
-        how |= {"promote": True} if parts.floats and not level else {}
-        orders.append(str(planned_order(a[:, :width], b[:, PARTS * wide - width :].T, **how)))
+    first, (m, n, k) = PARTS_OF[EMULATED if case.precision == EMULATED else ANY_RANGE], case.shape
     plain = np.zeros((m, k), np.float32), np.zeros((n, k), np.float32)
     a, b = plain if device else map(to_gpu, plain)
     fallback = planned_order(a, b.T, kernel="simt", device=device)
-    return f"{PARTS} parts of {parts.dtype}: {'; '.join(dict.fromkeys(orders))}; else {fallback}"
+    return "; else ".join([*(order_of_parts(parts, m, n, k, device) for parts in first.every), str(fallback)])
+
+
+def order_of_parts(parts: Parts, m: int, n: int, k: int, device: str | None) -> str:
+    wide, orders = padded(k), []
+    left, right = (np.zeros((lines, parts.each * wide), numpy_dtype(parts.dtype)) for lines in (m, n))
+    a, b = (left, right) if device else (to_gpu(left), to_gpu(right))
+    for level in reversed(range(parts.each)):
+        width = (level + 1) * wide
+        how: dict[str, Any] = {"out_dtype": parts.sum_dtype, "device": device}
+        how |= {"promote": True} if parts.floats and not level else {}
+        orders.append(str(planned_order(a[:, :width], b[:, parts.each * wide - width :].T, **how)))
+    return f"{parts.each} parts of {parts.dtype}: {'; '.join(dict.fromkeys(orders))}"
 
 
 def planned_order(a: Any, b: Any, **how: Any) -> Any:

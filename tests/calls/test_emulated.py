@@ -15,18 +15,26 @@ from lapidist.calls import emulated_launches
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, ShapeError
-from lapidist.planning.emulated_passes import MOST_SPAN
+from lapidist.planning.emulated_passes import MOST_SPAN, PARTS_OF, PIECES
 
 BOUND = 2.0**-21  # of |A||B|, for random numbers
 BOTH = pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
 
 
-def proven(k: int) -> float:
-    """Of |A||B|, for pieces: sums of 64 leave the tensor core, which takes 16 products at once. Those behind
-    are a 256th and a 65536th.
+STEP, WORD = 2.0**-23 + 2.0**-25, 2.0**-24
+
+
+def proven_of_pieces(k: int) -> float:
+    """Of |A||B|: sums of 64 leave the tensor core, which takes 16 products at once. Those behind are a 256th
+    and a 65536th.
     """
-    step, word = 2.0**-23 + 2.0**-25, 2.0**-24
-    return (4 + k / 8 * 2**-8 + 3 * k / 16 * 3 * 2**-18) * step + (k / 64 + 5) * word
+    return (4 + k / 8 * 2**-8 + 3 * k / 16 * 3 * 2**-18) * STEP + (k / 64 + 5) * WORD
+
+
+def proven(k: int) -> float:
+    """Halves have more: 4 of what two of them leave, 4 of products that are left out, 4 of small numbers."""
+    halves = (4 + k / 8 * 2**-9.5) * STEP + (k / 64 + 5 + 12) * WORD
+    return max(halves, proven_of_pieces(k))
 
 
 def product_bound(precision: str, k: int) -> float:
@@ -152,6 +160,70 @@ def test_pieces_hold_what_slices_do_not(rng: np.random.Generator, phi: float) ->
     assert np.all(error <= proven(1000))
 
 
+def by_pieces_alone(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any) -> Any:
+    with monkeypatch.context() as patch:
+        patch.setitem(PARTS_OF, "emulated_any_range", PIECES)
+        return any_range(a, b)
+
+
+@pytest.mark.parametrize("side", ["a", "b", "neither"])
+def test_halves_hold_lines_six_binades_below_their_largest(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    """In the mean of a line; one that has less sends all to pieces."""
+    k = 288
+    a, b = (rng.choice([-1.0, 1.0], shape).astype("f4") for shape in ((40, k), (k, 40)))
+    a *= rng.uniform(1, 2, a.shape).astype("f4")
+    b *= rng.uniform(1, 2, b.shape).astype("f4")
+    for line in (a[37], b[:, 33]):  # in blocks that come late
+        line[: k // 2] *= np.float32(2.0**-12)
+    assert not np.array_equal(any_range(a, b), by_pieces_alone(monkeypatch, a, b))
+    if side == "a":
+        a[37, 0] /= 2
+    elif side == "b":
+        b[0, 33] /= 2
+    exact, magnitudes = parts(a, b)
+    found = any_range(a, b)
+    assert np.array_equal(found, by_pieces_alone(monkeypatch, a, b)) == (side != "neither")
+    assert np.all(np.abs(found - exact) <= proven(k) * magnitudes)
+
+
+@pytest.mark.parametrize("below", [13, 28, 29, 33, 60, 140])
+def test_small_numbers_of_lines_that_halves_hold(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, below: int
+) -> None:
+    """As many as there can be, which meet the largest numbers of the other side, and the largest meet small
+    ones: what they lose is the most of |A||B|."""
+    k = 29 * 13 * 2
+    few = k * 6 // below
+    a, b = rng.uniform(1, 2, (8, k)), rng.uniform(1, 2, (k, 8))
+    a[:, :few] *= 2.0**-below
+    b[-few:] *= 2.0**-below
+    a, b = (x.astype(np.float32) for x in (a, b))
+    found = any_range(a, b)
+    assert not np.array_equal(found, by_pieces_alone(monkeypatch, a, b))
+    exact, magnitudes = parts(a, b)
+    assert np.all(np.abs(found - exact) <= proven(k) * magnitudes)
+
+
+def test_what_halves_leave_of_one_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An odd last bit, which is rounded down, and the product of second parts: eight units, all along k."""
+    number = np.float32(1 + 4093 * 2.0**-23)
+    a, b = np.full((4, 300), number), np.full((300, 4), number)
+    found, exact = any_range(a, b), parts(a, b)[0]
+    assert not np.array_equal(found, by_pieces_alone(monkeypatch, a, b))
+    assert np.all((exact - found >= 7 * WORD * exact) & (exact - found <= proven(300) * exact))
+
+
+def test_copies_are_exact(rng: np.random.Generator) -> None:
+    """Of columns, scaled: halves would lose last bits, and do not hold lines that are mostly zeros."""
+    a, b = drawn(rng, 1.0, 24, 300), np.zeros((300, 300), np.float32)
+    order = rng.permutation(300)
+    b[order, np.arange(300)] = 2.0 ** rng.integers(-20, 21, 300)
+    assert np.array_equal(any_range(a, b), a[:, order] * b.max(0))
+    assert np.array_equal(any_range(b.T, a.T).T, a[:, order] * b.max(0))
+
+
 def test_graded_lines_and_steps(rng: np.random.Generator) -> None:
     """Rows and columns of many sizes, and steps of k whose sizes cancel: an error relative to the largest
     number would show in each element."""
@@ -185,6 +257,7 @@ def test_what_pieces_do_not_hold_either(rng: np.random.Generator, value: float) 
     """The product of float32 takes the place of the result, bit for bit."""
     a, b = rng.uniform(0.5, 1, (20, 300)).astype(np.float32), rng.uniform(-1, 1, (300, 24)).astype(np.float32)
     a[3, 7] = value
+    a[3, ::2] *= 2.0**-20  # beyond halves
     with np.errstate(invalid="ignore"):
         expected = lapidist.gemm(a, b, device="machine", kernel="simt")
         assert np.array_equal(any_range(a, b), expected, equal_nan=True)

@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
             ones(4, 6, dtype="complex64"), ones(6, 5, dtype="float16"), device="machine", promote=True
         ),
         DTypeError,
-        r"promote: is for 8-bit floats and bfloat16; a is complex64",
+        r"promote: is for floats of 8 and 16 bits summed in float32; a is complex64",
     ),
     "two element types": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5, dtype="float64"), device="machine"),

@@ -81,7 +81,8 @@ def test_it_is_cut_once(rng: np.random.Generator, precision: Any, launched: list
     for _ in range(2):
         launched.clear()
         weight.matmul(drawn(rng, 20, 300))
-        assert launched == ["slice_rows", "take_columns", "join"]
+        wider = ["slice_rows", "slice_columns", "join"] if precision == "emulated_any_range" else []
+        assert launched == ["slice_rows", "take_columns", "join", *wider]
 
 
 @pytest.mark.parametrize("precision", [PRECISIONS[0], *surveyed(PRECISIONS[1:])])
@@ -90,13 +91,27 @@ def test_the_device_falls_back_for_spans_of_either_side(rng: np.random.Generator
     a, b = drawn(rng, 400, 300), drawn(rng, 300, 40)
     for wide in ("none", "a", "b"):
         left, right = a.copy(), b.copy()
+        number = 1e30 if precision == "emulated" else 1e-36
         if wide == "a":
-            left[399, 7] = 1e30 if precision == "emulated" else 1e-36
+            left[399, ::2] *= 2.0**-16  # beyond halves
+            left[399, 7] = number
         if wide == "b":
-            right[7, 39] = 1e30 if precision == "emulated" else 1e-36
+            right[::2, 39] *= 2.0**-16
+            right[7, 39] = number
         weight = lapidist.PreparedWeight(right, precision, device="machine")
         plain = lapidist.gemm(left, right, device="machine", kernel="simt")
         assert np.array_equal(weight.matmul(left), plain) == (wide != "none"), wide
+
+
+def test_parts_of_a_weight_that_do_not_hold_are_made_anew(rng: np.random.Generator) -> None:
+    """Halves stay; rows of many sizes take pieces."""
+    a, b = drawn(rng, 40, 300), drawn(rng, 300, 24)
+    weight = lapidist.PreparedWeight(b, "emulated_any_range", device="machine")
+    for of_row in (1.0, 2.0**-16, 1.0):
+        left = a.copy()
+        left[39, ::2] *= np.float32(of_row)
+        expected = lapidist.matmul(left, b, precision="emulated_any_range", device="machine")
+        assert np.array_equal(weight.matmul(left), expected)
 
 
 def test_a_weight_that_was_written_to(rng: np.random.Generator) -> None:

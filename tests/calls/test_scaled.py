@@ -161,7 +161,7 @@ def test_sums_of_bfloat16_are_not_cut_off_as_often(rng: np.random.Generator) -> 
     assert errors[True] <= errors[False] / 4
 
 
-@pytest.mark.parametrize("dtype", [E4M3, "bfloat16"])
+@pytest.mark.parametrize("dtype", [E4M3, "bfloat16", "float16"])
 def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generator, dtype: str) -> None:
     a, b = fresh(rng, (40, 150), dtype), fresh(rng, (150, 40), dtype)
     for device, kernel in (("host", None), ("machine", "mma"), ("machine", "wgmma")):
@@ -386,9 +386,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"scale_b: is for 8-bit floats; b is float16\. Multiply with alpha",
     ),
     "promotion of halves": (
-        lambda: lapidist.matmul(ones(4, 4, dtype="float16"), ones(4, 4, dtype="float16"), promote=True),
+        lambda: lapidist.matmul(
+            ones(4, 4, dtype="float16"), ones(4, 4, dtype="float16"), acc_dtype="float16", promote=True
+        ),
         DTypeError,
-        r"promote: is for 8-bit floats and bfloat16; a is float16\. Leave it out",
+        r"promote: is for floats of 8 and 16 bits .*a is float16, summed in float16\. Leave it out",
     ),
     "promote that is no flag": (
         lambda: lapidist.matmul(A, B, promote=2),

@@ -44,7 +44,7 @@ def start(launches: Launches) -> Any:
     steps = [
         Step(launches.start, (A, inside, Place(ROOM), Place(ROOM, 512))),
         Step(launches.start, (inside, B, C, D), (1.0, 0.0)),
-        Step(launches.start, (B, A, D, D), None, bring, (Place(ROOM, 8), Place(ROOM, 12))),
+        Step(launches.start, (B, A, D, D), None, bring, Place(ROOM, 8)),
     ]
     return started_in_steps(steps, launches.new_room).start
 
@@ -54,7 +54,7 @@ def test_addresses_and_numbers(launches: Launches, start: Any) -> None:
     assert launches.launched == [
         ((1, ROOM_AT + 256, ROOM_AT, ROOM_AT + 512), SCALARS, STREAM),
         ((ROOM_AT + 256, 2, 3, 4), (1.0, 0.0), STREAM),
-        ((2, 1, 4, 4), SCALARS, STREAM, ("brought", (ROOM_AT + 8, ROOM_AT + 12), ())),
+        ((2, 1, 4, 4), SCALARS, STREAM, ("brought", (ROOM_AT + 8,), ())),
     ]
 
 
@@ -77,4 +77,4 @@ def test_whatever_moved_is_looked_at(launches: Launches, start: Any, moved: str)
     room = launches.room
     assert launches.launched[0][0] == (a, room + 256, room, room + 512)
     assert launches.launched[2][0] == (2, a, 4, 4)
-    assert launches.launched[2][3] == ("brought", (room + 8, room + 12), ())
+    assert launches.launched[2][3] == ("brought", (room + 8,), ())

@@ -109,12 +109,7 @@ class Products:
 
     def start(self, a: int, b: int, c: int, d: int, scalars: Any, stream: int, pointers: Any) -> None:
         operation = self.bound.operation
-        if pointers.alpha:
-            alpha, beta = (
-                replace(at(x, number))
-                for x, number in ((operation.alpha, pointers.alpha), (operation.beta, pointers.beta))
-            )
-            operation = operation._replace(alpha=alpha, beta=beta)
+        operation = operation._replace(guard=at(operation.guard, pointers.alpha))
         of_c = None if self.bound.c is None else at(self.bound.c, c)
         bound = Bound(at(self.bound.a, a), at(self.bound.b, b), of_c, at(self.bound.out, d), operation)
         Prepared(bound, "machine", self.choices._replace(device=None)).run(bound)

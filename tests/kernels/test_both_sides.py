@@ -89,7 +89,6 @@ OWN = {
     "all warps of the producer copy rows": "loaders has one where rows are gathered",
     "a warp is left that finds tiles": "loaders has three where groups have no indices",
     "C would lie where D does": "scatters says so",
-    "a thread has 16 steps of k, whole vectors of each part": "emulated_passes.py has one number of threads",
     "a bit for each": "a thread of sgemm has sixteen rows",
     "a row is eight sums": "reductions have columns of eight where sgemm's rule leaves TN alone",
     "16 columns of both rows": "hopper.py refuses the only tile of eight columns more",

@@ -135,11 +135,11 @@ def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
         raise DTypeError(f"{name}: is for 8-bit floats; {operand.name} is {operand.dtype}. {instead}")
 
 
-def require_promotion(promote: bool | None, a: Operand) -> bool:
-    if promote and a.dtype not in (*FP8, "bfloat16"):
+def require_promotion(promote: bool | None, a: Operand, accumulator: str) -> bool:
+    if promote and (a.dtype not in (*FP8, "bfloat16", "float16") or accumulator != "float32"):
         raise DTypeError(
-            f"promote: is for 8-bit floats and bfloat16; a is {a.dtype}. Leave it out: tensor cores keep its"
-            " sums"
+            f"promote: is for floats of 8 and 16 bits summed in float32; a is {a.dtype}, summed in"
+            f" {accumulator}. Leave it out: tensor cores keep its sums"
         )
     return bool(promote)
 

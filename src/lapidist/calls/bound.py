@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lapidist.calls.epilogue_operands import EpilogueOperands
     from lapidist.calls.factor_operands import FactorOperands
     from lapidist.calls.group_operands import GroupOperands
+    from lapidist.calls.guard_operand import GuardOperand
     from lapidist.calls.index_operands import IndexOperands
     from lapidist.calls.scalar_operands import ScalarOperands
 
@@ -38,6 +39,7 @@ class Bound:
         self.indices: IndexOperands | None = None
         self.groups: GroupOperands | None = None
         self.scalars: ScalarOperands | None = None
+        self.guard: GuardOperand | None = None
         self.factors: FactorOperands | None = None
         self.epilogue: EpilogueOperands | None = None
         self.parts: tuple[Part, ...] = ()
@@ -55,7 +57,7 @@ class Bound:
         wide = self.b if self.is_complex and self.a.dtype not in PART_OF else self.a
         argument_rules.require_precision_for(types.precision, wide)
         self.accumulator = argument_rules.require_accumulator(types.accumulator, wide)
-        self.promoted = argument_rules.require_promotion(types.promote, self.a)
+        self.promoted = argument_rules.require_promotion(types.promote, self.a, self.accumulator)
         self.alpha = number_rules.require_in_range("alpha", self.alpha, self.accumulator)
         self.beta = number_rules.require_in_range("beta", self.beta, self.accumulator)
         self.extents = self._extents_of_product()
@@ -195,7 +197,11 @@ class Bound:
             from lapidist.calls.factor_operands import FactorOperands
 
             self.factors = FactorOperands(operation, self, self.indices)
-        parts = self.indices, self.groups, self.scalars, self.factors, self.epilogue
+        if operation.guard is not None:
+            from lapidist.calls.guard_operand import GuardOperand
+
+            self.guard = GuardOperand(operation.guard)
+        parts = self.indices, self.groups, self.scalars, self.guard, self.factors, self.epilogue
         if any(parts):
             self.parts = tuple(part for part in parts if part is not None)
         extras = self.extras

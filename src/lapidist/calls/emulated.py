@@ -2,9 +2,10 @@
 
     parts of A and B -> their products -> join, which looks whether parts are accurate -> D
 
-Parts are slices of 8 bits, whose sums are exact in int32, or pieces of bfloat16, which together have all bits
-of a number. Where lines span too far for them, which the device decides, the product of float32 itself
-replaces the result; else it multiplies nothing. So the host waits for no answer.
+Parts are slices of 8 bits, whose sums are exact in int32, or halves of fp16, which together have 23 bits of a
+number, or pieces of bfloat16, which have all bits. Where lines span too far for halves, pieces follow, and
+the product of float32 itself where they span too far for these. The device decides, and launches that are
+not needed do nothing. So the host waits for no answer.
 """
 
 from __future__ import annotations

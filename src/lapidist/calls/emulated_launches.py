@@ -34,21 +34,13 @@ from lapidist.errors import DTypeError, RefusalError
 from lapidist.frameworks.arrays import Operand
 from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.launch import Launch
-from lapidist.planning.emulated_passes import (
-    PARTS,
-    Lines,
-    Parts,
-    joining,
-    padded,
-    slicing,
-    taking,
-    words_of_lines,
-)
+from lapidist.planning.emulated_passes import Lines, Parts, joining, padded, slicing, taking, words_of_lines
 
 IN_INT32 = Types(out_dtype="int32")
 IN_FLOAT32, PROMOTED = (Types(out_dtype="float32", promote=promote) for promote in (None, True))
 ALIGNMENT = 256  # bytes
 NONE: Mapping[int, Place] = {}
+DO, DO_NOT = 0, 1  # words of lines: whether their parts hold all numbers, and whether not
 
 Multiply = Callable[[Call], Any]
 
@@ -69,12 +61,31 @@ class Alone(NamedTuple):
 
 
 class Multiplied(NamedTuple):
-    """A product, and where its A, B, C and D lie, and its alpha and beta if in memory."""
+    """A product, where its A, B, C and D lie, and its guard. `of_call`: with the call's alpha and beta."""
 
     bound: Bound
     choices: Choices
     sources: tuple[Place, ...]
-    numbers: tuple[Place, ...] = ()
+    guard: Place
+    of_call: bool = False
+
+
+class Between(NamedTuple):
+    """What the launches with parts of one kind leave for each other."""
+
+    of_a: Operand
+    of_b: Operand
+    sums: Operand
+    lines: Operand
+
+    def of(self, parts: Parts, k: int) -> Between:
+        """In arrays that others use, too."""
+        wide = parts.each * padded(k)
+        of_a, of_b = (
+            replace(array, dtype=parts.dtype, shape=(array.shape[0], wide), strides=(wide, 1))
+            for array in (self.of_a, self.of_b)
+        )
+        return self._replace(of_a=of_a, of_b=of_b)
 
 
 class Emulated:
@@ -89,28 +100,43 @@ class Emulated:
         self.room = room
 
     def launches(self, prepared: CutColumns | None = None) -> Iterator[Alone | Multiplied]:
-        bound, m, n, k, parts, new = self.bound, self.m, self.n, self.k, self.parts, self.room.new
-        a, b, c, d = bound.a, bound.b, bound.c or self.d, self.d
-        wide = PARTS * padded(k)
-        of_a = new((m, wide), parts.dtype)
-        lines, sums = new((words_of_lines(m, n),), "float32"), new((PARTS, m, n), parts.sum_dtype)
-        # A's pass comes first: that of B takes what it left
-        yield self._cut(a, Lines(m, n, k, False, *a.strides[-2:]), lines, of_a)
-        if prepared is None:
-            of_b = new((n, wide), parts.dtype)
-            yield self._cut(b, Lines(m, n, k, True, *b.strides[:-3:-1]), lines, of_b)
-        else:
-            of_b = prepared.parts
-            yield self._alone(taking(m, n, parts, *self.how), (prepared.lines, lines, lines, lines))
-        for level in reversed(range(PARTS)):  # the smallest products first
-            yield self._product(of_a, of_b, sums, level)
-        join = joining(m, n, k, c.strides[-2:], d.strides[-2:], parts, self.chip.sms, *self.how)
-        yield self._alone(join, (sums, lines, c, d), {2: C, 3: D})
-        yield self._fall_back(lines)
+        """Those of wider parts do nothing where the first ones hold all numbers."""
+        m, n, k, new, every = self.m, self.n, self.k, self.room.new, self.parts.every
+        most = max(every, key=lambda parts: parts.each * size_of(parts.dtype))
+        wide = most.each * padded(k)
+        of_a, sums = new((m, wide), most.dtype), new((most.each, m, n), most.sum_dtype)
+        of_b = new((n, wide), most.dtype) if prepared is None or len(every) > 1 else prepared.parts
+        guard: Operand | None = None
+        for parts in every:
+            lines = new((words_of_lines(m, n),), "float32")
+            yield from self._by(parts, Between(of_a, of_b, sums, lines).of(parts, k), guard, prepared)
+            guard, prepared = word_of(lines, DO_NOT), None
+        assert guard is not None
+        yield self._fall_back(guard)
 
-    def _cut(self, operand: Operand, of_operand: Lines, lines: Operand, to: Operand) -> Alone:
-        launch = slicing(of_operand, self.parts, *self.how)
-        return self._alone(launch, (operand, lines, lines, to), {0: B if of_operand.of_b else A})
+    def _by(
+        self, parts: Parts, between: Between, guard: Operand | None, prepared: CutColumns | None
+    ) -> Iterator[Alone | Multiplied]:
+        """With parts of one kind. `guard`: None if they are the first."""
+        bound, m, n, k, lines = self.bound, self.m, self.n, self.k, between.lines
+        c, d = bound.c or self.d, self.d
+
+        def cut(operand: Operand, of_operand: Lines, to: Operand) -> Alone:
+            launch = slicing(of_operand, parts, *self.how, guarded=guard is not None)
+            return self._alone(launch, (operand, lines, guard or lines, to), {0: B if of_operand.of_b else A})
+
+        # A's pass comes first: that of B takes what it left
+        yield cut(bound.a, Lines(m, n, k, False, *bound.a.strides[-2:]), between.of_a)
+        if prepared is None:
+            yield cut(bound.b, Lines(m, n, k, True, *bound.b.strides[:-3:-1]), between.of_b)
+        else:
+            between = between._replace(of_b=prepared.parts)
+            take = taking(m, n, k, parts, *self.how)
+            yield self._alone(take, (prepared.lines, lines, lines, lines))
+        for level in reversed(range(parts.each)):  # the smallest products first
+            yield self._product(parts, between, level)
+        join = joining(m, n, c.strides[-2:], d.strides[-2:], parts, self.chip.sms, *self.how)
+        yield self._alone(join, (between.sums, lines, c, d), {2: C, 3: D})
 
     def _alone(
         self, launch: Launch, operands: tuple[Operand, ...], of_call: Mapping[int, Place] = NONE
@@ -119,33 +145,35 @@ class Emulated:
         sources = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))
         return Alone(launch, operands, tuple(sources))
 
-    def _product(self, a: Operand, b: Operand, sums: Operand, level: int) -> Multiplied:
+    def _product(self, parts: Parts, between: Between, level: int) -> Multiplied:
         """The products of parts whose numbers add up to `level`. Of floats the last sums are promoted, as
         tensor cores cut them off; those before are a 256th at most.
         """
-        wide, size = padded(self.k), size_of(self.parts.dtype)
+        a, b, sums, lines = between
+        wide, guard = padded(self.k), word_of(lines, DO)
         width = (level + 1) * wide
         left = part_of(a, (self.m, width), a.strides, 0)
-        right = part_of(b, (self.n, width), b.strides, (PARTS * wide - width) * size).transposed()
+        last = (parts.each * wide - width) * size_of(parts.dtype)
+        right = part_of(b, (self.n, width), b.strides, last).transposed()
         skipped = level * sums.strides[0] * size_of(sums.dtype)
         out = part_of(sums, (self.m, self.n), sums.strides[1:], skipped)
-        types = IN_INT32 if not self.parts.floats else IN_FLOAT32 if level else PROMOTED
-        bound = Bound(left, right, None, out, Operation(types=types))
-        return Multiplied(bound, self.choices, tuple(map(self.room.place, (left, right, out, out))))
+        types = IN_INT32 if not parts.floats else IN_FLOAT32 if level else PROMOTED
+        bound = Bound(left, right, None, out, Operation(types=types, guard=guard))
+        sources = tuple(map(self.room.place, (left, right, out, out)))
+        return Multiplied(bound, self.choices, sources, self.room.place(guard))
 
-    def _fall_back(self, lines: Operand) -> Multiplied:
-        """The product of float32 itself, with the alpha and beta that the device decided on. simt multiplies
-        nothing where alpha is zero in memory.
-        """
-        alpha, beta = (part_of(lines, (1,), (1,), i * size_of(lines.dtype)) for i in range(2))
-        operation = self.bound.operation
-        types = operation.types._replace(precision=IEEE)
-        bound = Bound(
-            self.bound.a, self.bound.b, self.d, self.d, Operation(alpha=alpha, beta=beta, types=types)
-        )
+    def _fall_back(self, guard: Operand) -> Multiplied:
+        """The product of float32 itself, where no parts hold."""
+        of_call = self.bound
+        types = of_call.operation.types._replace(precision=IEEE)
+        operation = Operation(alpha=of_call.alpha, beta=of_call.beta, types=types, guard=guard)
+        bound = Bound(of_call.a, of_call.b, of_call.c, self.d, operation)
         choices = self.choices._replace(kernel="simt")
-        numbers = tuple(map(self.room.place, (alpha, beta)))
-        return Multiplied(bound, choices, (A, B, D, D), numbers)
+        return Multiplied(bound, choices, (A, B, C if of_call.c else D, D), self.room.place(guard), True)
+
+
+def word_of(lines: Operand, index: int) -> Operand:
+    return part_of(lines, (1,), (1,), index * size_of(lines.dtype))
 
 
 def part_of(operand: Operand, shape: tuple[int, ...], strides: tuple[int, ...], skipped: int) -> Operand:
@@ -173,7 +201,8 @@ def run(
         else:
             products[i].run(launch.bound, call.stream)
             if records:
-                steps.append(product(products[i], launch.bound, launch.sources, launch.numbers))
+                step = product(products[i], launch.bound, launch.sources, launch.guard)
+                steps.append(step and step._replace(scalars=None) if launch.of_call else step)
     return bound.deliver(result), fast_path(bound, steps, room.nbytes) if records else None
 
 

@@ -16,6 +16,7 @@ from lapidist.errors import ArgumentError, explained
 
 if TYPE_CHECKING:
     from lapidist.epilogues.tracing import BoundEpilogue
+    from lapidist.frameworks.arrays import Operand
     from lapidist.problems.arrivals import Arrivals
     from lapidist.problems.owners import Owners
 
@@ -113,6 +114,7 @@ class Operation(NamedTuple):
     factors: Factors = Factors()
     epilogue: BoundEpilogue | None = None
     groups: Groups | None = None
+    guard: Operand | None = None  # of a launch between others
 
     @property
     def routed(self) -> bool:

@@ -21,14 +21,14 @@ from lapidist.errors import explained
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import empty
 from lapidist.launch import AS_IT_IS
-from lapidist.planning.emulated_passes import PARTS, Lines, Parts, padded, slicing, words_of_lines
+from lapidist.planning.emulated_passes import Lines, Parts, padded, slicing, words_of_lines
 
 
 class PreparedWeight:
     """A float32 matrix, cut once into the parts that products of emulated precision multiply.
 
     `matmul(a)` has the bits of `lapidist.matmul(a, weight, precision=precision)`, and takes one pass less.
-    Parts take 3 bytes an element beside the weight, with `"emulated_any_range"` 6. torch tells when a tensor
+    Parts take 3 bytes an element beside the weight, with `"emulated_any_range"` 4. torch tells when a tensor
     was written to: it is then cut anew, in the same memory. After writing to other arrays call `renew()`.
 
     Parameters
@@ -85,7 +85,8 @@ class PreparedWeight:
 
     def _room(self, b: Operand) -> CutColumns:
         k, n = b.shape
-        arrays = (((n, PARTS * padded(k)), self._parts(k).dtype), ((words_of_lines(0, n),), "float32"))
+        parts = self._parts(k)
+        arrays = (((n, parts.each * padded(k)), parts.dtype), ((words_of_lines(0, n),), "float32"))
         return CutColumns(*(operand_of(empty(shape, b, dtype), "weight") for shape, dtype in arrays))
 
     def _slice(self, b: Operand, cut: CutColumns, backend: Backend) -> None:
@@ -94,7 +95,7 @@ class PreparedWeight:
         cut.lines.owner[...] = 0
         lines = Lines(0, n, k, True, *b.strides[::-1])
         launch = slicing(lines, self._parts(k), backend.chip.architecture, backend.compiles)
-        at = {"A": b, "B": cut.lines, "D": cut.parts}
+        at = {"A": b, "B": cut.lines, "C": cut.lines, "D": cut.parts}
         backend.launch_alone(launch, at, AS_IT_IS, b.framework, None)
 
     @explained

@@ -29,7 +29,7 @@ enum { OF_ALL = 1, OF_EACH };  // whose the indices are
 
 struct Modes {
   const Index *a_rows, *b_cols, *d_rows, *d_cols;
-  const void *alpha, *beta;  // null: the value that was passed
+  const void *alpha, *beta;  // null: the value that was passed; alpha of a guarded launch: its guard
   // rows: groups of row_group, row_step apart
   long long row_group, row_step, col_group, col_step, col_stride;
 
@@ -38,6 +38,9 @@ struct Modes {
     if (SCALARS && alpha) to_alpha = *static_cast<const Scalar*>(alpha);
     if (SCALARS && beta) to_beta = *static_cast<const Scalar*>(beta);
   }
+
+  // Whether nothing is to be done: another launch decided so, in device memory.
+  __device__ __forceinline__ bool is_off() const { return GUARDED && *static_cast<const float*>(alpha) == 0; }
 
   // With the indices of one matrix of the batch.
   __device__ __forceinline__ Modes of(long long matrix, int M, int N) const {
@@ -67,7 +70,7 @@ struct Modes {
 };
 
 // Of kernels that have the parameter only where they need it.
-#if GATHER_A || SCATTER_ROWS
+#if GATHER_A || SCATTER_ROWS || GUARDED
 #define MODES_PARAMETER , const __grid_constant__ Modes modes
 #define MODES_PASSED modes
 #else

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -142,9 +142,8 @@ class InSteps:
             step, prepared = launch
             if captured and launch.workspace_bytes:
                 prepared = self._in(at[-2] + self._nbytes, launch, stream)
-            numbers: dict[str, Any] = dict(zip(("alpha", "beta"), map(address, step.numbers), strict=False))
             a, b, c, d = map(address, step.sources)
-            scalars, pointers = step.bound.alpha_beta, NO_POINTERS._replace(**numbers)
+            scalars, pointers = step.bound.alpha_beta, NO_POINTERS._replace(alpha=address(step.guard))
             prepared.start(a, b, c, d, scalars, stream, pointers)
 
     def _in(self, address: int, product: ReadyProduct, stream: int) -> Prepared:

@@ -73,6 +73,7 @@ class Family(ABC):
 
     parameters: Parameters
     takes_groups = False  # whether its blocks find groups of ragged operands (share/groups.cuh)
+    guards = False  # whether its blocks do nothing where a number in memory says so (modes.cuh)
     awaits_rows = False  # whether its blocks wait for rows of A that arrive meanwhile
     has_owners = False  # whether its blocks store rows of D at their owners
     scalar_schedules: ScalarSchedules | None = None
@@ -236,7 +237,7 @@ class Family(ABC):
 
     def takes_modes(self, problem: Problem) -> bool:
         """Whether its kernels take the problem's matrices where its modes say that they lie."""
-        return self.moded
+        return self.moded and (self.guards or not problem.modes.guarded)
 
     def block(self, problem: Problem) -> ParameterBlock:
         """The layout of the parameters in bytes, for this problem's types."""

@@ -70,6 +70,7 @@ MODES: Knobs = (
     ),
     Knob("ARRAYS_AT_ONCE", "matrices of a list that is passed with the launch", ARRAYS_AT_ONCE),
     Knob("SCALARS", "1: alpha, beta, or both are read from device memory", 0),
+    Knob("GUARDED", "1: nothing is done where a number in device memory is zero", 0, MACRO),
     Knob("RAGGED", "groups cut, at places in device memory: 0: nothing; 1: rows; 2: columns; 3: k", 0, MACRO),
     *ADDEND,
     Knob("Index", "of gathered and scattered rows and columns, and of the ends of groups", "int", TYPE),

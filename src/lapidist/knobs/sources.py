@@ -53,7 +53,7 @@ SHARED: Knobs = (
 
 EMULATED: Knobs = (
     Knob("THREADS", "threads of a block"),
-    Knob("FLOATS", "1: float32 is cut into bfloat16; 0: into int8", 0, MACRO),
+    Knob("FLOATS", "float32 is cut into 0: three int8; 1: three bfloat16; 2: two fp16", 0, MACRO),
 )
 
 REMAINDERS: Knobs = (

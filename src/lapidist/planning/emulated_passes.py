@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -9,8 +10,9 @@ from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import ANY_RANGE, EMULATED
 from lapidist.launch import Launch, ParameterBlock
 
-PARTS, VECTOR = 3, 16  # a part has whole vectors of 8-bit integers, or of 16-bit floats
+VECTOR = 16  # a part has whole vectors of 8-bit integers, or of 16-bit floats
 THREADS, LINES = 256, 32
+THREADS_OF = {"slice_columns": 512}  # whose blocks are few
 BLOCKS_OF_SM = 8  # that join results
 # Errors of slices grow with how far the largest of a line is over its mean, in A and in B, and fall with the
 # root of k. Up to this product of both spans, over the root of k, random numbers give elements within 2^-21
@@ -19,36 +21,47 @@ MOST_SPAN = 2.0
 
 
 class Parts(NamedTuple):
-    """The type of what float32 is cut into, and that of sums of products."""
+    """What float32 is cut into: `each` number into so many, and the type of sums of products. `wider`: what
+    takes their place where they do not hold all numbers.
+    """
 
     dtype: str
     sum_dtype: str
+    each: int
+    macro: int
+    wider: Parts | None = None
 
     @property
     def floats(self) -> bool:
         return self.sum_dtype == "float32"
 
+    @property
+    def every(self) -> tuple[Parts, ...]:
+        return (self,) if self.wider is None else (self, *self.wider.every)
+
     def most_span(self, k: int) -> float:
-        """The largest product of both operands' spans. Lines that bfloat16 can hold have a span of 1."""
+        """The largest product of both operands' spans. Lines that floats can hold have a span of 1."""
         return 1.0 if self.floats else MOST_SPAN * k**0.5
 
 
-SLICES, PIECES = Parts("int8", "int32"), Parts("bfloat16", "float32")
-PARTS_OF = {EMULATED: SLICES, ANY_RANGE: PIECES}
+SLICES, PIECES = Parts("int8", "int32", 3, 0), Parts("bfloat16", "float32", 3, 1)
+HALVES = Parts("float16", "float32", 2, 2, PIECES)
+PARTS_OF = {EMULATED: SLICES, ANY_RANGE: HALVES}
 
-SLICE = [(name, "pointer") for name in "ABD"]  # A, what passes say of lines, A's parts
-OF_LINES = ("rows", "columns", "k", "padded", "of_b")
-ROWS = ParameterBlock([*SLICE, ("line_step", "i64"), *((name, "i32") for name in OF_LINES)])
-COLUMNS = ParameterBlock(
-    [*SLICE, *((name, "i64") for name in ("k_step", "line_step")), *((name, "i32") for name in OF_LINES)]
+SLICE = [(name, "pointer") for name in "ABCD"]  # A, what passes say of lines, a guard, A's parts
+NUMBERS = ("rows", "columns", "k", "padded", "of_b", "guarded")
+OF_LINES = (*((name, "i32") for name in NUMBERS), ("limit", "f32"))
+ROWS = ParameterBlock([*SLICE, ("line_step", "i64"), *OF_LINES])
+COLUMNS = ParameterBlock([*SLICE, ("k_step", "i64"), ("line_step", "i64"), *OF_LINES])
+TAKE = ParameterBlock(
+    [("A", "pointer"), ("B", "pointer"), ("rows", "i32"), ("columns", "i32"), ("limit", "f32")]
 )
-TAKE = ParameterBlock([("A", "pointer"), ("B", "pointer"), ("rows", "i32"), ("columns", "i32")])
 JOIN = ParameterBlock(
     [
         *((name, "pointer") for name in "ABCD"),
-        *((name, "i32") for name in ("rows", "columns")),
+        *((name, "i32") for name in ("rows", "columns", "width")),
         *((name, "i64") for name in ("c_row", "c_col", "d_row", "d_col")),
-        *((name, "f32") for name in ("limit", "alpha", "beta")),
+        *((name, "f32") for name in ("alpha", "beta")),
     ]
 )
 
@@ -70,11 +83,13 @@ def padded(k: int) -> int:
 
 def words_of_lines(m: int, n: int) -> int:
     """Of what passes say of lines (of_lines.cuh)."""
-    return 4 + 2 * (m + n) + m
+    return 6 + 2 * (m + n) + m
 
 
 @lru_cache(maxsize=256)
-def slicing(lines: Lines, parts: Parts, architecture: str, assembled: bool = True) -> Launch:
+def slicing(
+    lines: Lines, parts: Parts, architecture: str, assembled: bool = True, guarded: bool = False
+) -> Launch:
     m, n, k, of_b, line_step, k_step = lines
     numbers = {
         "rows": m,
@@ -82,26 +97,27 @@ def slicing(lines: Lines, parts: Parts, architecture: str, assembled: bool = Tru
         "k": k,
         "padded": padded(k),
         "of_b": int(of_b),
+        "guarded": int(guarded),
+        "limit": parts.most_span(k),
         "line_step": line_step,
     }
-    how, count = (parts.floats, architecture, assembled), n if of_b else m
+    how, count = (parts.macro, architecture, assembled), n if of_b else m
     if k_step == 1:
         return launch_of("slice_rows", count, ROWS, numbers, *how)
     return launch_of("slice_columns", -(-count // LINES), COLUMNS, {**numbers, "k_step": k_step}, *how)
 
 
 @lru_cache(maxsize=256)
-def taking(m: int, n: int, parts: Parts, architecture: str, assembled: bool = True) -> Launch:
+def taking(m: int, n: int, k: int, parts: Parts, architecture: str, assembled: bool = True) -> Launch:
     """The launch that brings what an earlier pass said of B's lines to a product's."""
-    blocks, numbers = -(-n // THREADS), {"rows": m, "columns": n}
-    return launch_of("take_columns", blocks, TAKE, numbers, parts.floats, architecture, assembled)
+    blocks, numbers = -(-n // THREADS), {"rows": m, "columns": n, "limit": parts.most_span(k)}
+    return launch_of("take_columns", blocks, TAKE, numbers, parts.macro, architecture, assembled)
 
 
 @lru_cache(maxsize=256)
 def joining(
     m: int,
     n: int,
-    k: int,
     c: tuple[int, int],
     d: tuple[int, int],
     parts: Parts,
@@ -110,23 +126,25 @@ def joining(
     assembled: bool = True,
 ) -> Launch:
     steps = dict(zip(("c_row", "c_col", "d_row", "d_col"), (*c, *d), strict=True))
-    numbers = {"rows": m, "columns": n, **steps, "limit": parts.most_span(k)}
-    blocks = min(-(-m * n // THREADS), BLOCKS_OF_SM * sms)
-    return launch_of("join", blocks, JOIN, numbers, parts.floats, architecture, assembled)
+    width = min(THREADS, 1 << (n - 1).bit_length())
+    blocks = min(-(-m * width // THREADS) * -(-n // width), BLOCKS_OF_SM * sms)
+    numbers = {"rows": m, "columns": n, "width": width, **steps}
+    return launch_of("join", blocks, JOIN, numbers, parts.macro, architecture, assembled)
 
 
 def launch_of(
     name: str,
     blocks: int,
     parameters: ParameterBlock,
-    numbers: dict[str, int] | dict[str, float],
-    floats: bool,
+    numbers: Mapping[str, float],
+    parts: int,
     architecture: str,
     assembled: bool,
 ) -> Launch:
-    defines = {"THREADS": THREADS, "FLOATS": int(floats)}
+    threads = THREADS_OF.get(name, THREADS)
+    defines = {"THREADS": threads, "FLOATS": parts}
     binary = compile_kernel(f"emulated/{name}.cu", name, defines, architecture, assembled=assembled)
     content = bytes(parameters.pack(numbers))
     return Launch(
-        binary, (blocks, 1, 1), (THREADS, 1, 1), content, parameters=parameters, patches=parameters.patches()
+        binary, (blocks, 1, 1), (threads, 1, 1), content, parameters=parameters, patches=parameters.patches()
     )

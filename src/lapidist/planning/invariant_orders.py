@@ -102,6 +102,7 @@ def reference_of(problem: Problem) -> Problem:
             groups=None,
             arrays=0,
             scalars=False,
+            guarded=False,
             ragged=None,
         ),
         scaling=Scaling(Scale(OF_ROWS[scaling.a.kind]), Scale(scaling.b.kind), scaling.promoted),

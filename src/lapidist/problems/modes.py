@@ -32,8 +32,8 @@ class Group(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Modes:
     """gather_ and scatter_ are 0, OF_ALL or OF_EACH. `index`: the type of all index arrays. `groups`: D's
-    rows and columns, if D is permuted. `arrays`: 0, IN_LAUNCH or IN_MEMORY. `ragged`: an extent that is cut
-    into groups.
+    rows and columns, if D is permuted. `arrays`: 0, IN_LAUNCH or IN_MEMORY. `guarded`: a number in memory
+    says whether anything is done, at alpha's address. `ragged`: an extent that is cut into groups.
     """
 
     gather_a: int = 0
@@ -44,6 +44,7 @@ class Modes:
     groups: tuple[Group, Group] | None = None
     arrays: int = 0
     scalars: bool = False
+    guarded: bool = False
     ragged: Ragged | None = None
 
     @property
@@ -86,6 +87,7 @@ class Modes:
             "PERMUTED": self.groups is not None,
             "ARRAYS": self.arrays,
             "SCALARS": self.scalars,
+            "GUARDED": self.guarded,
             "RAGGED": 0 if self.ragged is None else self.ragged.number,
         }
         if not any(used.values()):
@@ -103,6 +105,7 @@ class Modes:
             "lists of arrays": self.arrays == IN_LAUNCH,
             "lists of addresses": self.arrays == IN_MEMORY,
             "alpha and beta from memory": self.scalars,
+            "a guard in memory": self.guarded,
             str(self.ragged): self.ragged is not None,
         }
         return ", ".join(word for word, on in words.items() if on)

@@ -41,19 +41,20 @@ class Place(NamedTuple):
 
 A, B, C, D = map(Place, range(4))
 ROOM, FIXED = 4, 5
-AT_ALPHA, AT_BETA = 3, 4  # among the addresses that a launch brings
+AT_GUARD = 3  # among the addresses that a launch brings
+OF_GUARD = Sources(ExtraPointers(alpha=AT_GUARD), (), 0)
 
 
 class Step(NamedTuple):
     """A launch. `scalars`: None takes those of the call. `bring` makes its last argument, of addresses with
-    alpha and beta in memory, which lie at `numbers`.
+    that of the number that guards it.
     """
 
     start: Callable[..., None]
     operands: tuple[Place, ...]
     scalars: Scalars | None = None
     bring: Callable[[Sequence[int], Sequence[float]], Any] | None = None
-    numbers: Sequence[Place] = ()
+    guard: Place | None = None
 
 
 def alone(launch: Launch, ordinal: int, operands: tuple[Place, ...]) -> Step:
@@ -61,21 +62,18 @@ def alone(launch: Launch, ordinal: int, operands: tuple[Place, ...]) -> Step:
 
 
 def product(
-    ready: Prepared, bound: Bound, operands: Sequence[Place], numbers: Sequence[Place] = ()
+    ready: Prepared, bound: Bound, operands: Sequence[Place], guard: Place | None = None
 ) -> Step | None:
-    """`numbers`: where alpha and beta lie, if in memory. None: the product takes several launches, or a
-    better kernel may come.
-    """
+    """None: the product takes several launches, or a better kernel may come."""
     if not ready.settled or ready.kernel is None:
         return None
-    if numbers:
-        at = ExtraPointers(alpha=AT_ALPHA, beta=AT_BETA)
-        starting = straight(ready.parts[0], Sources(at, (), 0), bound.extra_pointers)
-    else:
+    if guard is None:
         starting = plainly_started(ready)
+    else:
+        starting = straight(ready.parts[0], OF_GUARD, bound.extra_pointers)
     a, b, c, d = operands
     in_its_order = (b, a, c, d) if starting.exchanged else (a, b, c, d)
-    return Step(starting.start, in_its_order, bound.alpha_beta, starting.bring, numbers)
+    return Step(starting.start, in_its_order, bound.alpha_beta, starting.bring, guard)
 
 
 def fast_path(bound: Bound, steps: Sequence[Step | None], nbytes: int) -> FastPath | None:
@@ -101,6 +99,10 @@ def fast_path(bound: Bound, steps: Sequence[Step | None], nbytes: int) -> FastPa
     return on_current_stream
 
 
+def brought(bring: Callable[[Sequence[int], Sequence[float]], Any], guard: int) -> tuple[Any, ...]:
+    return (bring((*[0] * AT_GUARD, guard), ()),)
+
+
 def started_in_steps(steps: Sequence[Step], new_room: Callable[[], Any]) -> Starting:
     """The framework takes the room back when the call returns, and gives it to others in the order of its
     stream.
@@ -118,7 +120,7 @@ def started_in_steps(steps: Sequence[Step], new_room: Callable[[], Any]) -> Star
                 step.start,
                 tuple(map(at, step.operands)),
                 step.scalars,
-                () if step.bring is None else (step.bring((0, 0, 0, *map(at, step.numbers)), ()),),
+                () if step.bring is None or step.guard is None else brought(step.bring, at(step.guard)),
             )
             for step in steps
         ]

@@ -1,5 +1,5 @@
-// What a float32 is cut into: three 8-bit integers (slices.cuh), or three bfloat16 (pieces.cuh). Both headers
-// define the type of a Part, the statistic of a Line, and Parts of a number.
+// What a float32 is cut into: three 8-bit integers (slices.cuh), three bfloat16 (pieces.cuh), or two fp16
+// (halves.cuh). Each header defines the type of a Part, the statistic of a Line, and Parts of a number.
 //
 // A line's parts have the steps of k side by side, padded with zeros to whole vectors. Parts of B stand in
 // reversed order: then those products of parts whose numbers add up to L are one product of a stretch of k.
@@ -13,7 +13,9 @@
 
 typedef long long i64;
 
-#if FLOATS
+#if FLOATS == 2
+#include "emulated/halves.cuh"
+#elif FLOATS
 #include "emulated/pieces.cuh"
 #else
 #include "emulated/slices.cuh"

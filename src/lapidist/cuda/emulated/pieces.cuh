@@ -9,13 +9,11 @@
 #pragma once
 
 #include "config.cuh"
+#include "emulated/powers.cuh"
 
 typedef unsigned short Part;
 constexpr int PARTS = 3;
 constexpr int TOP = 55;
-
-// 2^exponent, of a normal float.
-__device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
 // Of a line: bits of the largest magnitude, and of the least one that is not zero, less 1: then zero is the
 // largest unsigned number. Infinity is above all finite numbers, NaN is above infinity.
@@ -34,35 +32,20 @@ struct Line {
     other.least = __shfl_xor_sync(0xffffffffu, least, far);
     return other;
   }
-  // s, for a finite line; subnormals have no exponent until they are multiplied
-  __device__ __forceinline__ int shift() const {
-    const bool normal = largest >= 0x00800000u;
-    const unsigned bits = normal ? largest : __float_as_uint(__uint_as_float(largest) * 0x1p64f);
-    return TOP + 127 - static_cast<int>(bits >> 23) + (normal ? 0 : 64);
-  }
-  __device__ __forceinline__ bool finite() const { return largest < 0x7f800000u; }
-  __device__ __forceinline__ double scale() const {
-    if (!finite() || largest == 0) return 0.0;
-    const int half = shift() / 2;
-    return 1.0 / (static_cast<double>(power_of_two(half)) * power_of_two(shift() - half));
-  }
+  __device__ __forceinline__ double scale() const { return inverse_power(largest, TOP); }
   // 1, or infinity where the line's numbers lie too far from each other
   __device__ __forceinline__ float span(int) const {
     if (largest == 0) return 0;
     const double most = __uint_as_float(largest), few = __uint_as_float(least + 1);
-    return finite() && few >= most * 0x1p-110 ? 1.0f : __int_as_float(0x7f800000);
+    return largest < INFINITY_BITS && few >= most * 0x1p-110 ? 1.0f : __int_as_float(0x7f800000);
   }
 };
 
 struct Cutter {
-  float first, second;  // their product is 2^s, which may be no float
-  __device__ __forceinline__ explicit Cutter(const Line& line) : first(0), second(0) {
-    if (!line.finite() || line.largest == 0) return;
-    const int shift = line.shift(), half = shift / 2;
-    first = power_of_two(half), second = power_of_two(shift - half);
-  }
+  Powers powers;
+  __device__ __forceinline__ explicit Cutter(const Line& line) : powers(line.largest, TOP) {}
   __device__ __forceinline__ void cut(float x, int (&parts)[PARTS]) const {
-    float y = x * first * second;
+    float y = powers.times(x);
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const unsigned bits = __float_as_uint(y), rounded = bits + 0x7fffu + (bits >> 16 & 1);

@@ -4,14 +4,17 @@
 #include "emulated/of_lines.cuh"
 #include "emulated/parts.cuh"
 
-constexpr int LINES = 32, WARPS = THREADS / LINES, STEPS = 128, EACH = STEPS / WARPS;
-constexpr int VECTOR = 16 / BYTES;     // parts in 16 bytes
+constexpr int LINES = 32, WARPS = THREADS / LINES;
+constexpr int VECTOR = 16 / BYTES;  // parts in 16 bytes: steps of k of a thread
+constexpr int STEPS = WARPS * VECTOR;
 constexpr int PITCH = STEPS + VECTOR;  // keeps 16-byte alignment, and lines in different banks
-static_assert(EACH == 16, "a thread has 16 steps of k, whole vectors of each part");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    slice_columns(const float* A, float* B, Part* D, i64 k_step, i64 line_step, int rows, int columns, int k,
-                  int padded, int of_b) {
+    slice_columns(const float* A, float* B, const float* C, Part* D, i64 k_step, i64 line_step, int rows,
+                  int columns, int k, int padded, int of_b, int guarded, float limit) {
+  const OfLines of_lines = {B, rows, columns};
+  if (!of_b && blockIdx.x == 0 && threadIdx.x < 32) of_lines.begin();
+  if (guarded && *C == 0) return;
   const int lines = of_b ? columns : rows;
   __shared__ Line of_warp[WARPS][LINES];
   __shared__ alignas(16) Part tile[PARTS][LINES][PITCH];
@@ -19,24 +22,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int at_line = first + lane < lines ? first + lane : lines - 1;
   const float* const from = A + at_line * line_step;
   Line line;
+  // few blocks, so each has many loads under way
+#pragma unroll 16
   for (int i = warp; i < k; i += WARPS) line.take(from[i * k_step]);
   of_warp[warp][lane] = line;
   __syncthreads();
   line = of_warp[0][lane];
 #pragma unroll
   for (int other = 1; other < WARPS; ++other) line.join(of_warp[other][lane]);
-  const OfLines of_lines = {B, rows, columns};
   if (warp == 0) {
     of_lines.scales(of_b)[at_line] = line.scale();  // of the last line, several lanes write the same
     if (!of_b) of_lines.spans()[at_line] = line.span(k);
-    of_lines.add_up(of_b, line.span(k));
+    if (of_b) of_lines.add_up(line.span(k), limit);
   }
   const Cutter cutter(line);
   for (int begin = 0; begin < padded; begin += STEPS) {
-    int words[PARTS][EACH / IN_WORD] = {};
+    int words[PARTS][VECTOR / IN_WORD] = {};
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const int at = begin + warp * EACH + e;
+    for (int e = 0; e < VECTOR; ++e) {
+      const int at = begin + warp * VECTOR + e;
       int parts[PARTS];
       cutter.cut(at < k ? from[at * k_step] : 0.0f, parts);
 #pragma unroll
@@ -45,10 +49,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncthreads();  // all have stored the tile before
 #pragma unroll
     for (int p = 0; p < PARTS; ++p)
-#pragma unroll
-      for (int v = 0; v < EACH / VECTOR; ++v)
-        *reinterpret_cast<int4*>(&tile[p][lane][warp * EACH + v * VECTOR]) =
-            int4{words[p][v * 4], words[p][v * 4 + 1], words[p][v * 4 + 2], words[p][v * 4 + 3]};
+      *reinterpret_cast<int4*>(&tile[p][lane][warp * VECTOR]) =
+          int4{words[p][0], words[p][1], words[p][2], words[p][3]};
     __syncthreads();
 #pragma unroll
     for (int piece = threadIdx.x; piece < PARTS * LINES * (STEPS / VECTOR); piece += THREADS) {

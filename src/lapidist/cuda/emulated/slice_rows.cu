@@ -9,8 +9,11 @@ struct alignas(EACH* BYTES) Together {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    slice_rows(const float* A, float* B, Part* D, i64 line_step, int rows, int columns, int k, int padded,
-               int of_b) {
+    slice_rows(const float* A, float* B, const float* C, Part* D, i64 line_step, int rows, int columns, int k,
+               int padded, int of_b, int guarded, float limit) {
+  const OfLines of_lines = {B, rows, columns};
+  if (!of_b && blockIdx.x == 0 && threadIdx.x < 32) of_lines.begin();
+  if (guarded && *C == 0) return;
   __shared__ Line of_warp[THREADS / 32];
   const float* const from = A + blockIdx.x * line_step;
   Line line;
@@ -21,14 +24,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   line = of_warp[0];
 #pragma unroll
   for (int warp = 1; warp < THREADS / 32; ++warp) line.join(of_warp[warp]);
-  const OfLines of_lines = {B, rows, columns};
   if (threadIdx.x < 32) {
     const float span = line.span(k);
     if (threadIdx.x == 0) {
       of_lines.scales(of_b)[blockIdx.x] = line.scale();
       if (!of_b) of_lines.spans()[blockIdx.x] = span;
     }
-    of_lines.add_up(of_b, span);
+    if (of_b) of_lines.add_up(span, limit);
   }
   const Cutter cutter(line);
   Part* const to = D + blockIdx.x * static_cast<i64>(PARTS) * padded;

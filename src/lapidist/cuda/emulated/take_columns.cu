@@ -1,10 +1,10 @@
 // What was said of B's lines when they were cut, an earlier call maybe, for the product with these lines of A:
-// scales move, and the largest spans of both come to stand side by side. One block looks at the spans.
+// scales move, and one block looks at the spans of both.
 #include "config.cuh"
 #include "emulated/of_lines.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    take_columns(float* A, float* B, int rows, int columns) {
+    take_columns(float* A, float* B, int rows, int columns, float limit) {
   const OfLines prepared = {A, 0, columns}, of_lines = {B, rows, columns};
   for (int i = blockIdx.x * THREADS + threadIdx.x; i < columns; i += gridDim.x * THREADS)
     of_lines.scales(true)[i] = prepared.scales(true)[i];
@@ -20,6 +20,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x > 0) return;
 #pragma unroll
   for (int warp = 1; warp < THREADS / 32; ++warp) of_rows = max(of_rows, of_warp[warp]);
-  *of_lines.largest(false) = of_rows;
-  *of_lines.largest(true) = *prepared.largest(true);
+  of_lines.decide(of_rows, *prepared.largest(true), limit);
 }

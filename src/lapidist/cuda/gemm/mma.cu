@@ -28,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         Modes modes, Schedule schedule,
         Workspace workspace LISTS SCALES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   modes.read_scalars(alpha, beta);
+  if (modes.is_off()) return;
   const Product whole = {M,
                          N,
                          K,

@@ -109,6 +109,10 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
   if (CLUSTER > 1) cluster_start();
   else if (!PACKS) __syncthreads();
   let_next_launch_start();
+  if constexpr (GUARDED) {
+    wait_for_last_launch();
+    if (Modes(MODES_PASSED).is_off()) return;
+  }
   if (RAGGED && threadIdx.x == GROUPS * 128) tma_prefetch_map(&a_map), tma_prefetch_map(&b_map);
 
   const Product product = {{M, N, K, batch, batches OWNERS_PASSED},

@@ -91,8 +91,12 @@ class Wgmma(Warpgroups):
         )
 
     def takes_modes(self, problem: Problem) -> bool:
-        """Rows that groups cut may be gathered from A, and scattered to D, as tokens of experts are."""
+        """Rows that groups cut may be gathered from A, and scattered to D, as tokens of experts are. A guard
+        stands alone.
+        """
         modes = problem.modes
+        if modes.guarded:
+            return not replace(modes, guarded=False).routes
         return modes.cuts(ROWS) and not replace(modes, gather_a=0, scatter_rows=0).routes
 
     def macros(self, problem: Problem) -> Mapping[str, object]:

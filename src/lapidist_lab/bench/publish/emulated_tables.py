@@ -152,9 +152,9 @@ def bits(error: float | None) -> str:
 
 WORDS = (
     "Both precisions multiply float32 [on tensor cores of other types](../numerics.md#emulated): by three"
-    " slices of 8 bits, and by three bfloat16. Numbers are standard normal. Calls are captured in CUDA graphs"
-    " and take turns with cuBLAS, without rest. *Over it* is the other product's time over that of the"
-    " emulated one.\n\n"
+    " slices of 8 bits, and by two fp16 or three bfloat16. Numbers are standard normal. Calls are captured"
+    " in CUDA graphs and take turns with cuBLAS, without rest. *Over it* is the other product's time over"
+    " that of the emulated one.\n\n"
 )
 RANGE_WORDS = (
     "\nThe largest error of an element, over the product of magnitudes, of 512 x 384 x k. Numbers are"

@@ -23,7 +23,7 @@ from lapidist_lab.bench.studies.emulated_errors import NAMES, errors
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE, MATH = "emulated", "float32"
-PARTS = {EMULATED: "three slices of 8 bits", ANY_RANGE: "three bfloat16"}
+PARTS = {EMULATED: "three slices of 8 bits", ANY_RANGE: "two fp16"}
 PROTOCOL = replace(SUSTAINED, rounds=1)  # each product stands for itself
 SHAPES = (
     (1024, 1024, 1024),
