@@ -58,9 +58,9 @@ def codes_in_order(codes: Any) -> Any:
     tile = torch.arange(4, device=device)[:, None, None]
     half = torch.arange(2, device=device)[:, None]
     step = torch.tensor([0, 1, 8, 9], device=device)
-    places = 256 * tile + 16 * (2 * (lane % 4) + step) + lane // 4 + 8 * half
+    indices = 256 * tile + 16 * (2 * (lane % 4) + step) + lane // 4 + 8 * half
     turns = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7], device=device)  # pairs lie 16 bits apart
-    chosen = tiles[:, places.reshape(-1, 8)[:, turns].reshape(-1)].reshape(-1, 8).int()
+    chosen = tiles[:, indices.reshape(-1, 8)[:, turns].reshape(-1)].reshape(-1, 8).int()
     words = chosen[:, 0].clone()
     for place in range(1, 8):
         words |= chosen[:, place] << 4 * place
