@@ -225,7 +225,7 @@ def few_bits(
     skip: Skip = 0,
     marlin: Marlin = None,
 ) -> None:
-    """Measure weights of few bits, beside bfloat16, torch's and Marlin's."""
+    """Measure weights of few bits, beside bfloat16 and peers."""
     from lapidist_lab.bench.protocol.cases import Part
 
     instead("few_bits", device, as_json, csv, html, record, Part(count, skip), marlin)
