@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from lapidist.device import chip
+from lapidist.errors import ArgumentError
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -131,6 +136,38 @@ def test_conditions_say_whether_triton_was_there(monkeypatch: pytest.MonkeyPatch
         assert study.words_of_triton().startswith(words)
         peers = [contender.name for contender in study.contenders_of(stage, case)]
         assert (study.TRITON in peers) == (version is not None)
+
+
+def test_marlin_reads_codes_by_lanes(torch: Any) -> None:
+    """A word has a lane's codes of mma.sync's B for 16 steps of k and two eights of columns."""
+    marlin = importlib.import_module("lapidist_lab.bench.studies.few_bits_marlin")
+    k, n = 32, 128
+    codes = torch.randint(16, (k, n), dtype=torch.uint8)
+    words = marlin.codes_in_order(codes)
+    assert words.shape == (k // 16, 2 * n)
+    for band, lane, tile in itertools.product(range(k // 16), range(32), range(n // 16)):
+        word = int(words[band, tile // 4 * 128 + 4 * lane + tile % 4])
+        first, column = 16 * band + lane % 4 * 2, 16 * tile + lane // 4
+        # The low halves of words are even steps of k, the high ones the next; then columns eight further.
+        places = [(step, eight) for eight in (0, 8) for step in (0, 8)]
+        for place, (step, eight) in enumerate(places):
+            pair = word >> 4 * place & 15, word >> 16 + 4 * place & 15
+            assert pair == tuple(codes[first + step : first + step + 2, column + eight].tolist())
+    factors = torch.arange(2.0 * n).reshape(2, n)
+    ordered = marlin.factors_in_order(factors)
+    assert ordered[0, :9].tolist() == [0, 8, 16, 24, 32, 40, 48, 56, 1]
+    assert sorted(ordered.flatten().tolist()) == factors.flatten().tolist()
+
+
+def test_marlin_needs_its_sources(torch: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = importlib.import_module("lapidist_lab.bench.studies.few_bits")
+    stage, case = SimpleNamespace(framework=SimpleNamespace(capturable=True)), study.CASES[0]
+    assert study.marlin_of(None, chip("h200"))[1].startswith("without Marlin")
+    with pytest.raises(ArgumentError, match="--marlin: must be a checkout"):
+        study.marlin_of(tmp_path, chip("h200"))
+    for library in (None, object()):
+        names = [contender.name for contender in study.contenders_of(stage, case, library)]
+        assert (study.MARLIN in names) == (library is not None)
 
 
 @pytest.mark.parametrize("routing", ["gathered", "scattered"])

@@ -26,9 +26,10 @@ __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+__device__ __forceinline__ void barrier_arrive(Barrier* barrier) { barrier_arrive(shared_address(barrier)); }
 
 // Arrive, and let the phase wait for `bytes` more from TMA.
 __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, int bytes) {
@@ -46,16 +47,19 @@ __device__ __forceinline__ void barrier_arrive_after_copies(Barrier* barrier) {
 
 // Until the phase of this parity is complete. A fresh barrier counts as having completed the phase of parity
 // 1.
-__device__ __forceinline__ void barrier_wait(Barrier* barrier, int parity) {
+__device__ __forceinline__ void barrier_wait(unsigned barrier, int parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "again:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n"
-      "}\n" ::"r"(shared_address(barrier)),
+      "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+__device__ __forceinline__ void barrier_wait(Barrier* barrier, int parity) {
+  barrier_wait(shared_address(barrier), parity);
 }
 
 // ---- TMA: one thread starts the copy of a whole box; what lies outside the matrix arrives as zeros ----

@@ -56,6 +56,7 @@ LISTS = {
 }
 CORPUS_SEED = 2301
 Count = Annotated[int | None, typer.Option(min=1, help="at most so many cases")]
+Marlin = Annotated[Path | None, typer.Option(help="a checkout of IST-DASLab/marlin", metavar="DIR")]
 Short = Annotated[bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products")]
 
 
@@ -164,52 +165,22 @@ def corpus(
     measure(drawn, device, kernel, mode, rounds, outputs, part, aligned)
 
 
-@app.command(epilog=examples("bench launch", "bench launch --json"))
-def launch(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
-) -> None:
-    """Measure what the host takes: launches, first calls, import."""
-    instead("launch", device, as_json, csv, html, record)
+def as_a_whole(subject: str, help: str) -> None:
+    """The command of a study that is measured at once."""
+
+    @app.command(subject, help=help, epilog=examples(f"bench {subject}", f"bench {subject} --record results"))
+    def command(
+        device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
+    ) -> None:
+        instead(subject, device, as_json, csv, html, record)
 
 
-@app.command(epilog=examples("bench shapes", "bench shapes --record results"))
-def shapes(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
-) -> None:
-    """Measure calls of new shapes, and a served model's requests."""
-    instead("shapes", device, as_json, csv, html, record)
-
-
-@app.command(epilog=examples("bench limits"))
-def limits(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
-) -> None:
-    """Measure each unit's own limit: fma, mma.sync, wgmma."""
-    instead("limits", device, as_json, csv, html, record)
-
-
-@app.command(epilog=examples("bench layouts"))
-def layouts(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
-) -> None:
-    """Measure the types of wgmma in all four layouts of A and B."""
-    instead("layouts", device, as_json, csv, html, record)
-
-
-@app.command(epilog=examples("bench served", "bench served --record results"))
-def served(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
-) -> None:
-    """Measure what it costs a served model that rows keep their bits."""
-    instead("served", device, as_json, csv, html, record)
-
-
-@app.command(epilog=examples("bench decode", "bench decode --record results"))
-def decode(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
-) -> None:
-    """Measure decode of a model whose weights have few bits."""
-    instead("decode", device, as_json, csv, html, record)
+as_a_whole("launch", "Measure what the host takes: launches, first calls, import.")
+as_a_whole("shapes", "Measure calls of new shapes, and a served model's requests.")
+as_a_whole("limits", "Measure each unit's own limit: fma, mma.sync, wgmma.")
+as_a_whole("layouts", "Measure the types of wgmma in all four layouts of A and B.")
+as_a_whole("served", "Measure what it costs a served model that rows keep their bits.")
+as_a_whole("decode", "Measure decode of a model whose weights have few bits.")
 
 
 def in_parts(subject: str, help: str) -> None:
@@ -239,9 +210,25 @@ in_parts("epilogue", "Measure epilogues beside the product alone and torch's ker
 in_parts("emulated", "Measure emulated float32, and its errors, beside cuBLAS.")
 in_parts("invariant", "Measure what it costs that rows keep their bits.")
 in_parts("complex", "Measure products of complex numbers, beside cuBLAS.")
-in_parts("few_bits", "Measure weights of few bits, beside bfloat16 and torch's.")
 in_parts("experts", "Measure packed experts, whose rows are gathered or scattered.")
 in_parts("symmetric", "Measure symmetric products by half their tiles, beside cuBLAS.")
+
+
+@app.command("few_bits", epilog=examples("bench few_bits", "bench few_bits --count 2 --marlin ../marlin"))
+def few_bits(
+    device: Gpu = "gpu",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Records = None,
+    count: Count = None,
+    skip: Skip = 0,
+    marlin: Marlin = None,
+) -> None:
+    """Measure weights of few bits, beside bfloat16 and peers."""
+    from lapidist_lab.bench.protocol.cases import Part
+
+    instead("few_bits", device, as_json, csv, html, record, Part(count, skip), marlin)
 
 
 @app.command(epilog=examples("bench scaled", "bench scaled --count 4"))
@@ -374,10 +361,11 @@ def instead(
     html: Path | None,
     record: Path | None,
     part: Part | None = None,
+    marlin: Path | None = None,
 ) -> None:
     from lapidist_lab.bench.protocol.cases import Part
     from lapidist_lab.bench.publish.output_files import Outputs
     from lapidist_lab.bench.studies.ladder_runs import place_of
 
     outputs = Outputs(as_json, csv, None, html, record, f"bench-{subject}")
-    measure_instead(subject, present(place_of(device)), outputs, part or Part())
+    measure_instead(subject, present(place_of(device)), outputs, part or Part(), marlin)

@@ -199,7 +199,9 @@ def measure_on_gpu(
     require_right(outputs)
 
 
-def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part) -> None:
+def measure_instead(
+    subject: str, place: int | str, outputs: Outputs, part: Part, marlin: Path | None = None
+) -> None:
     """Host costs, the limits of the units, all layouts; batches, 8-bit floats with factors, epilogues, or mma
     beside CUTLASS's, a part of them: of a GPU only.
     """
@@ -236,7 +238,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         "invariant": partial(invariant_products.measure, part=part),
         "served": served_model.measure,
         "complex": partial(complex_products.measure, part=part),
-        "few_bits": partial(few_bits.measure, part=part),
+        "few_bits": partial(few_bits.measure, part=part, marlin=marlin),
         "experts": partial(few_bits_experts.measure, part=part),
         "decode": few_bits_model.measure,
         "symmetric": partial(symmetric_products.measure, part=part),

@@ -16,31 +16,39 @@ constexpr bool SAME<One, One> = true;
 static_assert(!ROUNDED || SAME<T, Scale>, "factors are not rounded themselves");
 constexpr bool SUMMED_AT_ONCE = FOLDED || GROUP == 0;
 
-// What a thread multiplies: the fragments of 64 steps of k, decoded. FOLDED: by their factors too.
-struct Decoded {
-  Fragment at[4];
-  __device__ __forceinline__ void read(const char* stage, const Place& place, int block) {
-    Codes<FORMAT> codes;
+// Of 64 steps of k, as a stage has them. They are loaded before products begin, which hide how long that takes.
+struct Loaded {
+  Codes<FORMAT> codes;
+  Scales scales;
+  __device__ __forceinline__ void load(const char* stage, const Place& place, int block) {
     const uint4* const from = reinterpret_cast<const uint4*>(stage + place.codes);
 #pragma unroll
     for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = from[(block * 4 * codes.VECTORS + i) * 32];
+    if constexpr (FOLDED) scales = scales_of(stage, place, block);
+  }
+};
+
+// What a thread multiplies: the fragments of 64 steps of k, decoded. FOLDED: by their factors too.
+struct Decoded {
+  Fragment at[4];
+  __device__ __forceinline__ void decode(const Loaded& loaded, const char* stage, const Place& place,
+                                         int block) {
     unsigned zeros[GROUPS][2], larger[GROUPS][2];
     zero_points(stage, place, block, zeros);
     bool two_factors = false;
     if constexpr (FORMAT == NVFP4) {
-      const Scales of_columns = scales_of(stage, place, block);
 #pragma unroll
-      for (int group = 0; group < GROUPS; ++group) by_factors<T>(of_columns, group, larger[group]);
+      for (int group = 0; group < GROUPS; ++group) by_factors<T>(loaded.scales, group, larger[group]);
     } else if constexpr (POWERS) {
-      two_factors = powers(stage, place, block, larger);
+      two_factors = powers(loaded.scales, larger);
     }
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const int group = step * GROUPS / 4;
-      if constexpr (FOLDED) codes.template decode<T>(step, zeros[group], larger[group], at[step]);
-      else codes.template decode<T>(step, zeros[group], at[step]);
+      if constexpr (FOLDED) loaded.codes.template decode<T>(step, zeros[group], larger[group], at[step]);
+      else loaded.codes.template decode<T>(step, zeros[group], at[step]);
     }
-    if (ROUNDED || two_factors) multiply_again(stage, place, block);
+    if (ROUNDED || two_factors) multiply_again(loaded.scales);
   }
   static __device__ __forceinline__ void zero_points(const char* stage, const Place& place, int block,
                                                      unsigned (&zeros)[GROUPS][2]) {
@@ -52,9 +60,8 @@ struct Decoded {
   }
   // Powers of two by which e2m1 is multiplied: 2^126 by the factor, as long as all are up to 1. Else 2^126
   // alone, and the factors follow.
-  static __device__ __forceinline__ bool powers(const char* stage, const Place& place, int block,
-                                                unsigned (&larger)[GROUPS][2]) {
-    const unsigned four = *reinterpret_cast<const unsigned*>(&scales_of(stage, place, block));
+  static __device__ __forceinline__ bool powers(const Scales& scales, unsigned (&larger)[GROUPS][2]) {
+    const unsigned four = reinterpret_cast<const unsigned&>(scales);
     const bool two_factors = __any_sync(0xffffffffu, four & 0x80808080u);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -63,11 +70,10 @@ struct Decoded {
     }
     return two_factors;
   }
-  __device__ __forceinline__ void multiply_again(const char* stage, const Place& place, int block) {
-    const Scales of_columns = scales_of(stage, place, block);
+  __device__ __forceinline__ void multiply_again(const Scales& scales) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      const float factor = factor_of(of_columns.at[i / 8 % GROUPS][i % 2]);
+      const float factor = factor_of(scales.at[i / 8 % GROUPS][i % 2]);
       at[i / 4][i % 4] = product(Decode<T>::pair_of(at[i / 4][i % 4]),
                                  Decode<T>::pair_of(Decode<T>::of_floats(factor, factor)));
     }
@@ -89,12 +95,14 @@ constexpr int BATCH = GROUP == 32 && !FOLDED ? 2 : 4;
 constexpr bool ROLLING = SUMMED_AT_ONCE, LONG = !SUMMED_AT_ONCE && GROUP == 128;
 
 struct Consumer {
+  Loaded loaded;
   Decoded decoded[2];
   Sum sums[BN / 2], of_group[BN / 2];
   Place place;
+  unsigned of_x;  // of its descriptors: the first stage's
 
-  __device__ __forceinline__ void begin(const char* stage, int block, int first) {
-    const Descriptor x = describe(stage + block * X_BYTES);
+  __device__ __forceinline__ void begin(int at, int block, int first) {
+    const Descriptor x = descriptor(of_x + (at + block * X_BYTES) / 16);
     products_begin();
 #pragma unroll
     for (int step = first; step < first + BATCH; ++step) {
@@ -109,18 +117,21 @@ struct Consumer {
     products_commit();
   }
 
-  // A block of the stage; behind its first products, `next` decodes what follows. `last`: of the stage.
-  template <typename Next>
-  __device__ __forceinline__ void multiply(const char* stage, int block, bool last, Next next) {
+  // A block of the stage. What follows is loaded before its first products, and decoded behind them. `last`: of the
+  // stage.
+  template <typename Load, typename Decode>
+  __device__ __forceinline__ void multiply(const char* stage, int at, int block, bool last, Load load_next,
+                                           Decode decode_next) {
+    load_next();
 #pragma unroll
     for (int first = 0; first < 4; first += BATCH) {
-      begin(stage, block, first);
-      if (ROLLING || (LONG && block > 0)) products_wait<1>();  // whose fragments `next` replaces
-      if (first == 0) next();
+      begin(at, block, first);
+      if (ROLLING || (LONG && block > 0)) products_wait<1>();  // whose fragments are replaced
+      if (first == 0) decode_next();
       if (ROLLING || (LONG && !last)) continue;
+      const Scales of_columns = scales_of(stage, place, block);  // loaded while products are under way
       products_wait<0>();
       sums_arrive(of_group);
-      const Scales& of_columns = scales_of(stage, place, block);
       const int group = first / 2 % GROUPS;
       add_group(sums, of_group, of_columns.at[group][0], of_columns.at[group][1]);
     }
@@ -138,32 +149,43 @@ struct Consumer {
   __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_group[i] = 0;
-    int slot = 0, parity = 0;
+    of_x = low_word(room);
+    // Of pointers to barriers the compiler computes addresses anew for each wait.
+    unsigned arrivals = shared_address(full), departures = shared_address(empty);
+    opaque(arrivals);
+    opaque(departures);
+    Turn turn(0);
     if (range.begin < range.end) {
-      wait_for_stage(&full[0], 0);
-      decoded[0].read(room, place, 0);
+      wait_for_stage(arrivals, 0);
+      loaded.load(room, place, 0);
+      decoded[0].decode(loaded, room, place, 0);
     }
-    const auto leave = [&](int stage) {
+    const auto leave = [&](int slot) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&empty[stage]);
+      if (threadIdx.x % 32 == 0) barrier_arrive(departures + slot * 8);
     };
     for (int number = range.begin; number < range.end; ++number) {
-      const char* const stage = room + slot * STAGE;
-      const int here = slot, before = slot == 0 ? STAGES - 1 : slot - 1;
-      const bool two = range.has_two(number);
-      if (++slot == STAGES) slot = 0, parity ^= 1;
-      const auto next_stage = [&] {
-        if (number + 1 == range.end) return;
-        wait_for_stage(&full[slot], parity);
-        decoded[0].read(room + slot * STAGE, place, 0);
+      const Turn here = turn;
+      const char* const stage = room + here.at;
+      const bool two = range.has_two(number), ends = number + 1 == range.end;
+      turn.advance();
+      const auto load_stage = [&] {
+        if (ends) return;
+        wait_for_stage(arrivals + turn.slot * 8, turn.parity);
+        loaded.load(room + turn.at, place, 0);
       };
-      multiply(stage, 0, !two, [&] {
-        if (ROLLING && number > range.begin) leave(before);
-        if (two) decoded[1].read(stage, place, 1);
-        else next_stage();
+      const auto load_block = [&] {
+        if (two) loaded.load(stage, place, 1);
+      };
+      multiply(stage, here.at, 0, !two, load_block, [&] {
+        if (ROLLING && number > range.begin) leave(here.slot == 0 ? STAGES - 1 : here.slot - 1);
+        if (two) decoded[1].decode(loaded, stage, place, 1);
       });
-      if (two) multiply(stage, 1, true, next_stage);
-      if (!ROLLING) leave(here);
+      if (two)
+        multiply(stage, here.at, 1, true, load_stage, [&] {
+          if (!ends) decoded[0].decode(loaded, room + turn.at, place, 0);
+        });
+      if (!ROLLING) leave(here.slot);
     }
     if constexpr (ROLLING) {
       products_wait<0>();

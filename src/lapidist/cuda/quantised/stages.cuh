@@ -60,6 +60,16 @@ struct Range {
   __device__ __forceinline__ bool has_two(int number) const { return 2 * number + 1 < blocks; }
 };
 
+// Where in the ring of stages a warp is: bytes from the first, and how many behind it.
+struct Turn {
+  int at = 0, slot = 0, parity;
+  __device__ __forceinline__ explicit Turn(int parity) : parity(parity) {}
+  __device__ __forceinline__ void advance() {
+    at += STAGE;
+    if (++slot == STAGES) at = slot = 0, parity ^= 1;
+  }
+};
+
 __device__ __forceinline__ void bulk_load(void* shared, const char* from, int bytes, Barrier* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -150,7 +160,8 @@ typedef Choose<GATHERS, GatheredRows, Boxes>::Type RowsOfX;
 constexpr int LOADS = 1 + (SCALES > 0) + (POINTS > 0), ARRIVALS_OF_X = RowsOfX::ARRIVALS;
 
 // A stage is full. wgmma reads x through another proxy than copies write by.
-__device__ __forceinline__ void wait_for_stage(Barrier* full, int parity) {
+template <typename Place>
+__device__ __forceinline__ void wait_for_stage(Place full, int parity) {
   barrier_wait(full, parity);
   if constexpr (GATHERS) proxy_fence();
 }
@@ -159,12 +170,12 @@ __device__ __forceinline__ void wait_for_stage(Barrier* full, int parity) {
 __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrier* full, Barrier* empty,
                                         const Range& range, const RowsOfX& x, const Lines& lines) {
   if (!GATHERS && ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0))) return;
-  int slot = 0, parity = 1;
+  Turn turn(1);
   for (int number = range.begin; number < range.end; ++number) {
     const int count = range.has_two(number) ? 2 : 1;
-    char* const stage = room + slot * STAGE;
-    Barrier* const arrival = &full[slot];
-    barrier_wait(&empty[slot], parity);
+    char* const stage = room + turn.at;
+    Barrier* const arrival = full + turn.slot;
+    barrier_wait(empty + turn.slot, turn.parity);
     if (lane == 0) {
       if (loader == 1) {
         lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);
@@ -176,6 +187,6 @@ __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrie
     }
     x.load(loader, lane, stage, number, count, arrival);
     __syncwarp();
-    if (++slot == STAGES) slot = 0, parity ^= 1;
+    turn.advance();
   }
 }

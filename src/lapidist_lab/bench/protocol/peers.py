@@ -218,13 +218,17 @@ def find_cutlass() -> tuple[Path | None, str]:
 def build_cutlass(
     include: Path, device: Device, source: Path = CUTLASS_SOURCE, macros: tuple[str, ...] = ()
 ) -> ctypes.CDLL:
-    """The library of a source, compiled by nvcc once for each version, source and macros, and cached."""
-    content = (
-        source.read_bytes()
-        + (include / "cutlass" / "version.h").read_bytes()
-        + " ".join((device.architecture, *macros)).encode()
-    )
-    target = cache_directory() / f"cutlass-{hashlib.sha256(content).hexdigest()[:16]}.so"
+    return build_peer("cutlass", include, include / "cutlass" / "version.h", device, source, macros)
+
+
+def build_peer(
+    name: str, include: Path, version: Path, device: Device, source: Path, macros: tuple[str, ...] = ()
+) -> ctypes.CDLL:
+    """The library of a source, compiled by nvcc once for each version, source and macros, and cached.
+    `version`: a file of the peer's that differs between versions.
+    """
+    content = source.read_bytes() + version.read_bytes() + " ".join((device.architecture, *macros)).encode()
+    target = cache_directory() / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.so"
     if not target.exists():
         make_directory(target.parent)
         partial = target.with_suffix(f".{os.getpid()}")
@@ -232,6 +236,7 @@ def build_cutlass(
             "-O3",
             "-std=c++17",
             f"-arch={device.architecture}",
+            "--expt-relaxed-constexpr",
             "-shared",
             "-Xcompiler",
             "-fPIC",

@@ -6,10 +6,12 @@ are rounded to e4m3. So one bfloat16 matrix is what all results are judged by, a
 
 from __future__ import annotations
 
+import ctypes
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import lapidist
@@ -33,7 +35,7 @@ PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.1, checks=1)  # fifty cas
 BY_E4M3 = " by e4m3"
 INT4, MXFP4 = "lapidist, int4", "lapidist, mxfp4"
 OURS = INT4, MXFP4, INT4 + BY_E4M3, MXFP4 + BY_E4M3
-TORCH_INT4, TORCH_INT8, TRITON = "torch int4", "torch int8", "Triton int4"
+TORCH_INT4, TORCH_INT8, TRITON, MARLIN = "torch int4", "torch int8", "Triton int4", "Marlin int4"
 EXPONENT, GROUP = -6, 128
 KEPT = 2.0**-12  # of the terms of a sum of e4m3
 # Features out and in, of models' layers
@@ -229,11 +231,51 @@ class TritonKernel:
         return Facts(config=f"factors of {GROUP}, {self.config}")
 
 
-def contenders_of(stage: Stage, case: Case) -> list[Contender]:
+class MarlinKernel:
+    """Marlin's, of rows in float16, which hold those of e4m3; results are converted to be judged."""
+
+    name, kind, columns, capturable = MARLIN, "peer", False, True
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        import torch
+
+        from lapidist_lab.bench.studies import few_bits_marlin
+
+        codes = few_bits_marlin.codes_in_order(codes_of(b[0].T * 2.0**-EXPONENT, "int4"))
+        shape = case.k // GROUP, case.n
+        factors = few_bits_marlin.factors_in_order(torch.full(shape, 2.0**EXPONENT, device="cuda"))
+        sets = [(x.half(), codes.clone(), factors.clone(), out.half()) for x, out in zip(a, c, strict=True)]
+        room = few_bits_marlin.room_of(case.n)
+
+        def call(index: int) -> None:
+            few_bits_marlin.multiply(self.library, *sets[index], room)
+            if not torch.cuda.is_current_stream_capturing():
+                c[index].copy_(sets[index][3])  # to be judged
+
+        return call
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config=f"float16, factors of {GROUP}, its own choice", unit="mma")
+
+
+def marlin_of(folder: Path | None, device: Device) -> tuple[ctypes.CDLL | None, str]:
+    """Its library, and what the conditions say of it."""
+    if folder is None:
+        return None, "without Marlin, whose sources were not given"
+    from lapidist_lab.bench.studies import few_bits_marlin
+
+    return few_bits_marlin.library(folder, device), "Marlin by nvcc"
+
+
+def contenders_of(stage: Stage, case: Case, marlin: ctypes.CDLL | None = None) -> list[Contender]:
     return [
         Vendor(stage.framework, case.math),
         *map(TorchOperator, (TORCH_INT4, TORCH_INT8)),
         *([TritonKernel()] if has_triton() else []),
+        *([MarlinKernel(marlin)] if marlin else []),
         KernelContender(None, case.math, disassembled=False),
         *map(Packed, OURS),
     ]
@@ -258,22 +300,26 @@ def with_ratios(records: Sequence[Record], contenders: Sequence[Contender], devi
     return rows
 
 
-def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
+def measure(
+    ordinal: int, keep: Keep, part: Part = EVERY_CASE, marlin: Path | None = None
+) -> tuple[Conditions, list[Record]]:
+    """`marlin`: a checkout of its sources."""
     records: list[Record] = []
     cases = CASES[part.skip :][: part.count]
     with FewBitsStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
             raise DeviceError("bench few_bits: compares with torch; it was not found. Install torch")
         before, vendor = stage.gauge.look(), stage.framework.vendor("bfloat16")
-        vendor += f", torch's _weight_int4pack_mm and _weight_int8pack_mm; {words_of_triton()}"
+        library, words = marlin_of(marlin, stage.device)
+        vendor += f", torch's _weight_int4pack_mm and _weight_int8pack_mm; {words_of_triton()}; {words}"
         inputs = "rows standard normal, rounded to e4m3; weights whole numbers of int4 and e2m1"
         conditions = gather(
             stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor, inputs=inputs
         )
-        count = sum(steps(contenders_of(stage, case), PROTOCOL) for case in cases)
+        count = sum(steps(contenders_of(stage, case, library), PROTOCOL) for case in cases)
         with progress(count, MODE) as step:
             for case in cases:
-                contenders = contenders_of(stage, case)
+                contenders = contenders_of(stage, case, library)
                 rows = stage.measure(case, contenders, step)
                 records += with_ratios(rows, contenders, stage.device)
                 conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
