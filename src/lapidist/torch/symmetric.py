@@ -243,7 +243,7 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
     if integer_from(1, steps) is None:
         raise ArgumentError(f"steps: must be a whole number from 1 on; got {steps!r}. Leave it out for 5")
     of_x, of_cube, of_fifth = QUINTIC
-    x = gradient.to(torch.bfloat16)
+    x = in_bfloat16(gradient)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT.contiguous() if tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(SMALLEST_NORM)
@@ -252,3 +252,15 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
         polynomial = symmetric_calls.gram(squared, squared, alpha=of_fifth, beta=of_cube)
         x = api.gemm(polynomial, x, x, beta=of_x)
     return x.mT if tall else x
+
+
+def in_bfloat16(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient in bfloat16, in units of a power of two that leaves no element above 1: squares of 1e30 in
+    its norm would be infinite. Small gradients keep their unit, in which SMALLEST_NORM counts.
+    """
+    x = gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.to(torch.bfloat16)
+    if not x.numel():
+        return x.to(torch.bfloat16)
+    largest = torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True).double()
+    unit = torch.exp2(-largest.log2().ceil().clamp_min(0)).to(x.dtype)
+    return torch.mul(x, unit, out=torch.empty_like(x, dtype=torch.bfloat16))
