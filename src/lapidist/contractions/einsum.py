@@ -182,7 +182,7 @@ def contracted(
 
 
 def as_result(result: Any) -> Any:
-    """A scalar in place of NumPy's array without dimensions, as numpy.einsum has it, and tensordot has not."""
+    """A scalar in place of NumPy's array without dimensions, as numpy.einsum has it; tensordot has not."""
     return result[()] if isinstance(result, np.ndarray) and not result.shape else result
 
 
