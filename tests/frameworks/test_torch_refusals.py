@@ -156,6 +156,22 @@ def test_parts_of_a_nested_tensor_are_multiplied(torch: Any) -> None:
     assert [tuple(result.shape) for result in results] == [(2, 2), (4, 2)]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", ["strided", "jagged"])
+def test_no_operator_takes_nested_tensors(torch: Any, lt: Any, layout: str) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=getattr(torch, layout))
+    b = torch.ones(3, 3)
+    for name, call in (
+        ("a", lambda: lt.matmul(nested, b)),
+        ("b", lambda: lt.gemm(b, nested)),
+        ("a", lambda: lt.gram(nested)),
+        ("input", lambda: lt.linear(nested, b)),
+        ("gradient", lambda: lt.orthogonalised(nested)),
+    ):
+        with pytest.raises(lapidist.DTypeError, match=rf"{name}: must be a dense tensor; got nested\. Mult"):
+            call()
+
+
 @pytest.mark.parametrize("keyword", ["quantise", "quantize"])
 def test_layers_are_quantised_by_weights(torch: Any, lt: Any, keyword: str) -> None:
     with pytest.raises(TypeError, match='Write weights="int4"'):

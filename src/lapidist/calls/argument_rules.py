@@ -29,6 +29,7 @@ from lapidist.dtypes import (
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy, on_host
+from lapidist.frameworks.tangents import has_tangent
 
 BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 
@@ -264,8 +265,7 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_stride
     if not free_strides and not lines_touch(out):
         raise StrideError(
             "out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
-            f"got strides {out.strides}. "
-            "Write into a contiguous array and copy from it"
+            f"got strides {out.strides}. Write into a contiguous array and copy from it"
         )
 
 
@@ -392,8 +392,7 @@ def require_no_gradient(operand: Operand) -> None:
             "lapidist.torch has products that record it. Or call under torch.no_grad(), or pass"
             f" {operand.name}.detach()"
         )
-    forward = torch.autograd.forward_ad
-    if forward._current_level >= 0 and forward.unpack_dual(operand.owner).tangent is not None:
+    if has_tangent(operand.owner):
         raise ArgumentError(
             f"{operand.name}: has a tangent, which would be lost. Pass"
             f" forward_ad.unpack_dual({operand.name}).primal"

@@ -26,6 +26,7 @@ from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import linear
 
 STOCK = torch.nn.Linear
+USE_THE_MODEL = "Write swap(model) alone, then use model"
 WHERE = "Write where=, a function: where=lambda name, layer: name != 'lm_head', say"
 PACKED = 'Write weights="int4", "mxfp4", "nvfp4", "int8" or "e4m3"'
 WAYS_OUT = {
@@ -210,6 +211,13 @@ class Swapped:
             for name in ("eight_bits", "_quantised", "precision", "_prepared", "invariant"):
                 layer.__dict__.pop(name, None)
         self._layers.clear()
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise ArgumentError(f"model: is changed in place; got a call of what swap returns. {USE_THE_MODEL}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        words = f"'Swapped' object has no attribute {name!r}"
+        raise AttributeError(f"{words}. {USE_THE_MODEL}" if hasattr(STOCK, name) else words)
 
     def __enter__(self) -> Swapped:
         return self

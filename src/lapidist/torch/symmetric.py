@@ -20,6 +20,7 @@ from lapidist.calls.symmetric_rules import require_hermitian, require_square
 from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision, integer_from
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.frameworks.arrays import require_dense
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
@@ -235,6 +236,7 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
             f"gradient: must be a torch.Tensor of floating-point numbers; got {got}. Other parameters take"
             " another optimiser"
         )
+    require_dense(gradient, "gradient")
     if gradient.ndim < 2:
         raise ArgumentError(
             f"gradient: must be a matrix, or a batch of them; got {tuple(gradient.shape)}. Vectors and"
