@@ -6,7 +6,7 @@ from typing import Any
 
 
 def has_tangent(tensor: Any) -> bool:
-    """Whether a tangent of the tensor can be read. Below autograd, which has taken them, torch lets nobody."""
+    """Whether a tensor has a readable tangent. Below autograd torch lets nobody read them."""
     import torch
 
     if torch.autograd.forward_ad._current_level < 0:
