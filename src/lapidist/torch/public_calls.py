@@ -220,6 +220,8 @@ def require_tensors(optional: tuple[str, ...] = (), **arguments: Any) -> None:
             way_out = "Pass it through torch.as_tensor first"
             if isinstance(getattr(value, name, None), TENSOR):
                 way_out = f"Pass its .{name}"
+            if type(value).__module__ == "torch.fx.proxy":
+                way_out = "Call torch.fx.symbolic_trace before lapidist.torch.swap, or torch.export instead"
             raise DTypeError(f"{name}: must be a tensor; got {type(value).__name__}. {way_out}")
 
 
