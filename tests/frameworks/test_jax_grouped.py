@@ -92,9 +92,8 @@ def test_sizes_that_no_sum_holds_end_with_the_rows(ours: Any) -> None:
 @pytest.mark.parametrize("device", [None, "machine"])
 def test_a_negative_size_is_refused_by_its_name(jax: Any, ours: Any, device: str | None) -> None:
     lhs, rhs = operands()
-    with pytest.raises(
-        jax.errors.JaxRuntimeError, match="group_sizes: must be from 0 on; .* for group 1. Pass 0"
-    ):
+    words = r"group_sizes: must be from 0 on; .* for group 1\. Pass 0"
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=words):
         ours.ragged_dot(lhs, rhs, np.int32([2, -1, 3]), device=device).block_until_ready()
 
 
