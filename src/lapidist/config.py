@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from lapidist.dtypes import integer
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 AUTO: Final = "auto"  # of schedules and of split_k: the planner chooses
 
@@ -132,7 +132,7 @@ class Config(Knobs):
                     if kind is int
                     else ("True or False", "Leave it out for False")
                 )
-                raise ArgumentError(f"config: {name} must be {rule}; got {value!r}. {way_out}")
+                raise ArgumentError(f"config: {name} must be {rule}; got {shown(value)}. {way_out}")
             if value > MOST:
                 raise ArgumentError(
                     f"config: {name} must be at most {MOST}; got {value}. See lapidist.KERNELS for examples"

@@ -227,6 +227,8 @@ def test_what_is_no_model_or_no_choice_of_layers_is_refused(torch: Any) -> None:
         lt.swap(3)
     with pytest.raises(lapidist.ArgumentError, match=r"where: must be a function .*; got str"):
         lt.swap(torch.nn.Linear(3, 4), where="head")
+    with pytest.raises(lapidist.ArgumentError, match=r"where: must be a function .*; got function\(name\)"):
+        lt.swap(torch.nn.Linear(3, 4), where=lambda name: True)
     swapped = lt.swap(torch.nn.Linear(3, 4))
     assert repr(swapped) == "<lapidist.torch.Swapped: 1 layers>"
     with pytest.raises(lapidist.ArgumentError, match=r"model: .* in place; .*Write swap\(model\) alone"):

@@ -26,7 +26,7 @@ from lapidist.dtypes import (
     size_of,
     type_of_both,
 )
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError, shown
 from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy, on_host
 from lapidist.frameworks.tangents import has_tangent
@@ -67,7 +67,7 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
     """The mode that a caller names must agree with a and b."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(
-            f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it out: the arrays say it"
+            f"mode: must be one of {', '.join(MODES)}, or None; got {shown(mode)}. Leave it out: arrays tell"
         )
     batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
     actual = "array" if listed else "batched" if batched else "gemm"
@@ -100,7 +100,7 @@ def require_precision(precision: object) -> None:
         instead = f"Write lapidist.Accuracy({precision})" if type(precision) is int else instead
         raise ArgumentError(
             'precision: must be "ieee", "tf32", "emulated", "emulated_any_range", "3m" or a lapidist.'
-            f"Accuracy; got {precision!r}. {instead}"
+            f"Accuracy; got {shown(precision)}. {instead}"
         )
 
 
@@ -249,7 +249,7 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
 
 def require_shape_of_output(got: tuple[int, ...], shape: tuple[int, ...], name: str = "out") -> None:
     if got != shape:
-        raise ShapeError(f"{name}: must have shape {shape}; got {got}. It is neither resized nor broadcast")
+        raise ShapeError(f"{name}: must have shape {shape}; got {got}. Pass one of that shape, or None")
 
 
 def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_strides: bool = False) -> None:
@@ -366,7 +366,7 @@ def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
 def require_compile(value: object, ways: Collection[str] = WAYS) -> None:
     if value is not None and not (isinstance(value, str) and value in ways):
         raise ArgumentError(
-            f"compile: must be one of {', '.join(ways)}; got {value!r}. Leave it out for what {VARIABLE} says"
+            f"compile: must be one of {', '.join(ways)}; got {shown(value)}. Or leave it to {VARIABLE}"
         )
 
 

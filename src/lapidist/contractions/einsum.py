@@ -17,7 +17,7 @@ from lapidist.calls.numpy_protocols import as_array
 from lapidist.contractions.arrangement import Arrangement, Layout, arrangement
 from lapidist.contractions.subscripts import Subscripts, paired, parsed, require_spec
 from lapidist.dtypes import Precision
-from lapidist.errors import ArgumentError, not_in_graphs
+from lapidist.errors import ArgumentError, not_in_graphs, shown
 from lapidist.frameworks.array_views import Sizes, empty_like, require_views, strides_of
 from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
@@ -190,7 +190,8 @@ def require_no_copy_on_another_stream(stream: Any, operands: bool, out: bool) ->
     if stream is not None and (operands or out):
         raise ArgumentError(
             f"stream: must be left out where {'out' if out else 'a or b'} is copied, which its framework"
-            f" does on its own current stream; got {stream!r}. Make that stream the framework's current one"
+            " does on its own current stream; got"
+            f" {shown(stream)}. Make that stream the framework's current one"
         )
 
 

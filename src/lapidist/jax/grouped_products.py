@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from lapidist.calls.keywords import unexpected
 from lapidist.dtypes import IEEE, TF32
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.jax.operators import bind
 from lapidist.jax.product import OFFSETS, Product
 from lapidist.jax.public_calls import array_of, checked, naming_types, place, types_of
@@ -53,7 +53,8 @@ def ragged_dot(
     for name, value in (("group_offset", group_offset), ("out_sharding", out_sharding)):
         if value is not None:
             raise ArgumentError(
-                f"{name}: must be None: rhs has all groups, and XLA says where results lie; got {value!r}."
+                f"{name}: must be None: rhs has all groups, and XLA says where results lie; got"
+                f" {shown(value)}."
                 " Leave it out"
             )
     lhs, rhs = array_of("lhs", lhs), array_of("rhs", rhs)

@@ -12,7 +12,7 @@ from lapidist.calls.number_rules import no_real_number
 from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
-from lapidist.errors import ArgumentError, DTypeError, LapidistError
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, shown
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.product import require_free_order
 from lapidist.torch import few_bits, fused_epilogues, operators, packed_activations
@@ -244,7 +244,8 @@ def require_usual(precision: Any, **others: Any) -> None:
     for name, value in {"precision": None if precision == IEEE else precision, **others}.items():
         if value is not None:
             raise ArgumentError(
-                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+                f"{name}: is not for weights of few bits; got"
+                f" {shown(value)}. Leave it out, or unpack the weight"
             )
 
 

@@ -19,7 +19,7 @@ from lapidist.calls.symmetric_epilogues import require_declared, require_names
 from lapidist.calls.symmetric_rules import require_hermitian, require_square
 from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision, integer_from
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.frameworks.arrays import require_dense
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.torch import operators
@@ -243,7 +243,9 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
             " scalars take another optimiser"
         )
     if integer_from(1, steps) is None:
-        raise ArgumentError(f"steps: must be a whole number from 1 on; got {steps!r}. Leave it out for 5")
+        raise ArgumentError(
+            f"steps: must be a whole number from 1 on; got {shown(steps)}. Leave it out for 5"
+        )
     of_x, of_cube, of_fifth = QUINTIC
     x = in_bfloat16(gradient)
     tall = x.shape[-2] > x.shape[-1]
