@@ -29,7 +29,6 @@ from lapidist.dtypes import (
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError, shown
 from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy, on_host
-from lapidist.frameworks.tangents import has_tangent
 
 BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 
@@ -385,6 +384,8 @@ def require_no_gradient(operand: Operand) -> None:
     if operand.framework != "torch" or operand.owner is None:
         return
     import torch
+
+    from lapidist.frameworks.tangents import has_tangent
 
     if torch.is_grad_enabled() and operand.owner.requires_grad:
         raise ArgumentError(
