@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from lapidist.dtypes import integer
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 AUTO: Final = "auto"  # of schedules and of split_k: the planner chooses
 
@@ -107,6 +107,16 @@ class Config(Knobs):
     )
     slices: int = 1  # parts of each stage's k, each with its own threads; they add to the same tile
 
+    def __new__(cls, *_: object, **knobs: object) -> Config:
+        unknown = next((name for name in knobs if name not in NAMES), "")
+        if unknown:
+            from difflib import get_close_matches
+
+            close = get_close_matches(unknown.lower(), NAMES, 1)
+            way_out = f"Write {close[0]}=" if close else f"It takes {', '.join(NAMES)}"
+            raise TypeError(f"Config() got an unexpected keyword argument {unknown!r}. {way_out}")
+        return object.__new__(cls)
+
     def __hash__(self) -> int:
         """Hash only the knobs in which most configs differ: this is called often."""
         return hash((self.bm, self.bn, self.bk, self.stages, self.cluster_m, self.exchanged, self.raster))
@@ -122,7 +132,7 @@ class Config(Knobs):
                     if kind is int
                     else ("True or False", "Leave it out for False")
                 )
-                raise ArgumentError(f"config: {name} must be {rule}; got {value!r}. {way_out}")
+                raise ArgumentError(f"config: {name} must be {rule}; got {shown(value)}. {way_out}")
             if value > MOST:
                 raise ArgumentError(
                     f"config: {name} must be at most {MOST}; got {value}. See lapidist.KERNELS for examples"
@@ -178,3 +188,4 @@ class Config(Knobs):
 
 # Looked up once: hundreds of configs are made when a process starts.
 KINDS = tuple((field.name, int if field.type == "int" else bool) for field in fields(Config))
+NAMES = tuple(name for name, _ in KINDS)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lapidist.dtypes import FP8, TF32
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 # Tensor-core rates against half; and whose measured limit stands for a math that has none of its own.
 TENSOR_RATES = {
@@ -279,7 +279,7 @@ def chip(name: str) -> Device:
     device = CHIPS.get(plain(name))
     if device is None:
         raise ArgumentError(
-            f"chip: must be one of {', '.join(CHIPS)}; got {name!r}. Name the one most like yours"
+            f"chip: must be one of {', '.join(CHIPS)}; got {shown(name)}. Name the one most like yours"
         )
     return device
 

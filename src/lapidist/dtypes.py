@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from lapidist.errors import ArgumentError, DTypeError, LapidistError
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, shown
 
 TF32: Final = "tf32"
 IEEE: Final = "ieee"
@@ -55,7 +55,8 @@ class Accuracy(str):
         number = integer_from(1, bits)
         if number is None:
             raise ArgumentError(
-                f"bits: must be a whole number from 1 on; got {bits!r}. For example lapidist.Accuracy(21)"
+                "bits: must be a whole number from 1 on; got"
+                f" {shown(bits)}. For example lapidist.Accuracy(21)"
             )
         way_of(number)
         return super().__new__(cls, f"{number}{BITS}")
@@ -206,7 +207,7 @@ def math_named(text: str, argument: str = "--dtype") -> str:
         synonym = FOREIGN_NAMES.get(text.lower()) if isinstance(text, str) else None
         way_out = f"Write {synonym}" if synonym else "Name one of them"
         raise ArgumentError(
-            f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}. {way_out}"
+            f"{argument}: must be one of {shorts}, or a type's full name; got {shown(text)}. {way_out}"
         )
     return full_name
 
@@ -230,11 +231,12 @@ def name_of(dtype: Any, argument: str) -> str:
         numpy_type = np.dtype(dtype if hasattr(dtype, "dtype") or isinstance(dtype, type) else name)
     except TypeError:
         raise DTypeError(
-            f"{argument}: must be one of {', '.join(TYPES)}; got {dtype!r}. Name one of them"
+            f"{argument}: must be one of {', '.join(TYPES)}; got {shown(dtype)}. Name one of them"
         ) from None
     if not numpy_type.isnative:
         raise DTypeError(
-            f"{argument}: must be in this computer's byte order; got {dtype!r}. Convert the result, or pass"
+            f"{argument}: must be in this computer's byte order; got"
+            f" {shown(dtype)}. Convert the result, or pass"
             " out="
         )
     return numpy_type.name

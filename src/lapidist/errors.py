@@ -23,6 +23,7 @@ from sys import is_finalizing
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+MOST_SHOWN = 100  # letters of a value in an error; parts of it: a tenth
 NO_DESCRIPTOR = os.strerror(errno.EMFILE)
 
 
@@ -71,6 +72,21 @@ class LaunchError(LapidistError, RuntimeError):
 
 class RefusalError(LapidistError, ValueError):
     """No kernel takes the problem; the message lists each kernel with its reason."""
+
+
+def shown(value: object) -> str:
+    """A value as errors quote it, in some words. Arrays have a shape in place of numbers, which may lie on a
+    GPU.
+    """
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"{type(value).__name__} of shape {tuple(shape)}"
+    from reprlib import Repr
+
+    short = Repr()
+    short.maxstring = short.maxother = short.maxlong = MOST_SHOWN
+    short.maxlist = short.maxtuple = short.maxset = short.maxdict = MOST_SHOWN // 10
+    return short.repr(value)
 
 
 # ---- what may befall any call, wherever it is ----

@@ -276,6 +276,21 @@ def test_rows_may_be_scattered_over_any_strides(device: str | None) -> None:
     np.testing.assert_array_equal(out[[1, 3]], 7)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.float32])
+def test_no_real_output_takes_complex_results(dtype: Any) -> None:
+    """ml_dtypes' casts would drop the imaginary parts without a word."""
+    a, out = numbers((2, 2), "complex128"), np.zeros((2, 2), dtype)
+    with pytest.raises(lapidist.DTypeError, match="out: element type must be complex128"):
+        lapidist.matmul(a, a, out)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_a_result_beyond_all_memory_is_refused(device: str | None) -> None:
+    column = np.broadcast_to(np.float32(1), (2**40, 1))
+    with pytest.raises(lapidist.ShapeError, match=r"out: must have at most 2\^63 - 1 bytes; .*fewer rows"):
+        lapidist.matmul(column, column.T, device=device)
+
+
 def test_a_narrower_float_may_be_the_output() -> None:
     a, out = numbers((3, 3)), np.zeros((3, 3), "f4")
     assert lapidist.matmul(a, a, out=out) is out

@@ -174,3 +174,19 @@ def test_objects_that_do_not_multiply(wrong: object, device: str | None) -> None
             call(out)
         assert (out == 7).all()
     assert (lapidist.matmul(numbers, numbers, device=device) == 36).all()
+
+
+class Silent(np.ndarray[Any, Any]):
+    """An array whose numbers lie where reading them launches something."""
+
+    def __repr__(self) -> str:
+        raise AssertionError("read")
+
+
+@pytest.mark.parametrize("name", [name for name in ARGUMENTS if name not in ("workspace", "alpha", "beta")])
+def test_errors_quote_some_words_of_a_value_and_no_numbers_of_an_array(name: str) -> None:
+    a = np.ones((2, 2), np.float32)
+    for value in (list(range(9999)), "x" * 9999, np.ones((40, 40)).view(Silent)):
+        with pytest.raises(LapidistError) as refusal:
+            lapidist.gemm(a, a, **{name: value})
+        assert len(str(refusal.value)) < 500

@@ -83,6 +83,20 @@ def test_one_program_serves_all_sizes(jax: Any, ours: Any) -> None:
     assert len(traced) == 1
 
 
+def test_sizes_that_no_sum_holds_end_with_the_rows(ours: Any) -> None:
+    lhs, rhs = operands()
+    expected = ours.ragged_dot(lhs, rhs, np.int32([2, M, 0]))
+    same(ours.ragged_dot(lhs, rhs, np.int32([2, 2**31 - 1, 2**31 - 1])), expected)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_a_negative_size_is_refused_by_its_name(jax: Any, ours: Any, device: str | None) -> None:
+    lhs, rhs = operands()
+    words = r"group_sizes: must be from 0 on; .* for group 1\. Pass 0"
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=words):
+        ours.ragged_dot(lhs, rhs, np.int32([2, -1, 3]), device=device).block_until_ready()
+
+
 def test_nothing_to_multiply(ours: Any) -> None:
     lhs, rhs = operands()
     for call in (ours.ragged_dot, partial(ours.ragged_dot, device="machine")):

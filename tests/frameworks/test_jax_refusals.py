@@ -205,6 +205,7 @@ def test_names_of_jax_say_what_stands_for_them(name: str, words: str) -> None:
         ("gemm", "transpose_a", "Write trans_a=$"),
         ("matmul", "out", "JAX has no arrays to write to$"),
         ("linear", "dtypes", "Write dtype=$"),
+        ("ragged_dot", "sizes", "Write group_sizes=$"),
     ],
 )
 def test_an_unknown_keyword_of_a_function_for_jax_names_the_right_one(
@@ -212,4 +213,4 @@ def test_an_unknown_keyword_of_a_function_for_jax_names_the_right_one(
 ) -> None:
     ours = importlib.import_module("lapidist.jax")
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'.*{words}"):
-        getattr(ours, function)(A, A, **{keyword: None})
+        getattr(ours, function)(*[A] * (3 if function == "ragged_dot" else 2), **{keyword: None})

@@ -143,7 +143,8 @@ def test_what_watches_a_backward_pass_sees_products(torch: Any, lt: Any, recorde
     with Names() as watch:
         result.sum().backward()
     assert watch.names.count("lapidist.gemm.default") == 2
-    tensors = operands(torch)
+    warm(torch, lt, shape=SHAPES[1])
+    tensors = operands(torch, SHAPES[1])
     result = lt.linear(*tensors)
     many = torch.randn(3, *result.shape)
     batched = torch.autograd.grad(result, tensors, many, is_grads_batched=True, retain_graph=True)

@@ -249,6 +249,28 @@ def test_blocks_of_several_threads_end_when_the_last_does(torch: Any, lt: Any, s
     assert len(served) == 2
 
 
+def test_kernels_are_removed_beside_no_other_thread(torch: Any, lt: Any, served: list[Any]) -> None:
+    """Its product might be on the way through the dispatcher's table."""
+
+    def is_registered() -> bool:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm", "BackendSelect"))
+
+    x, go_on = torch.ones(2, 2), Event()
+    thread = Thread(target=go_on.wait)
+    thread.start()
+    with lt.everywhere():
+        torch.mm(x, x)
+    assert is_registered()
+    torch.mm(x, x)
+    assert len(served) == 1
+    go_on.set()
+    thread.join()
+    with lt.everywhere():
+        torch.mm(x, x)
+    assert len(served) == 2
+    assert not is_registered()
+
+
 def test_many_threads_come_and_go(torch: Any, lt: Any) -> None:
     a, b = torch.randn(5, 7), torch.randn(7, 3)
     expected, wrong = a @ b, []

@@ -223,6 +223,19 @@ def test_the_step_of_muon(shape: tuple[int, ...]) -> None:
     assert spread.max() < 1.4
 
 
+@pytest.mark.parametrize(
+    ("dtype", "unit"),
+    [("float32", 2.0**100), ("float64", 2.0**900), ("bfloat16", 2.0**120), ("float16", 2.0**12)],
+)
+def test_the_step_of_muon_has_no_unit(dtype: str, unit: float) -> None:
+    """Gradients in larger numbers give the same bits, also where squares of them are infinite."""
+    torch.manual_seed(1)
+    gradient = torch.randn(3, 12, 20, dtype=getattr(torch, dtype))
+    units = torch.tensor([1.0, unit, 2.0], dtype=gradient.dtype).reshape(3, 1, 1)
+    assert torch.equal(lt.orthogonalised(gradient * units), lt.orthogonalised(gradient))
+    assert lt.orthogonalised(gradient[:, :0]).shape == (3, 0, 20)
+
+
 def test_what_is_no_matrix_is_refused() -> None:
     with pytest.raises(lapidist.ArgumentError, match="gradient: must be a matrix"):
         lt.orthogonalised(torch.ones(3))

@@ -227,4 +227,11 @@ def test_what_is_no_model_or_no_choice_of_layers_is_refused(torch: Any) -> None:
         lt.swap(3)
     with pytest.raises(lapidist.ArgumentError, match=r"where: must be a function .*; got str"):
         lt.swap(torch.nn.Linear(3, 4), where="head")
-    assert repr(lt.swap(torch.nn.Linear(3, 4))) == "<lapidist.torch.Swapped: 1 layers>"
+    with pytest.raises(lapidist.ArgumentError, match=r"where: must be a function .*; got function\(name\)"):
+        lt.swap(torch.nn.Linear(3, 4), where=lambda name: True)
+    swapped = lt.swap(torch.nn.Linear(3, 4))
+    assert repr(swapped) == "<lapidist.torch.Swapped: 1 layers>"
+    with pytest.raises(lapidist.ArgumentError, match=r"model: .* in place; .*Write swap\(model\) alone"):
+        swapped(torch.ones(1, 3))
+    with pytest.raises(AttributeError, match=r"'state_dict'\. Write swap\(model\) alone"):
+        swapped.state_dict()

@@ -202,6 +202,7 @@ def test_vmap_is_a_loop(torch: Any, lt: Any, name: str, shapes: Any, how: Any) -
         torch.testing.assert_close(torch.vmap(lambda *x: op(*x, *filling, *how), dims)(*given), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")  # of torch.func.linearize
 @EACH
 def test_torch_func_goes_through(torch: Any, lt: Any, name: str, shapes: Any, how: Any) -> None:
     given = [each for each in tensors(torch, shapes, grad=False) if each is not None]
@@ -218,6 +219,7 @@ def test_torch_func_goes_through(torch: Any, lt: Any, name: str, shapes: Any, ho
         lambda f: func.jacrev(f, places),
         lambda f: func.hessian(squares(f), places),
         lambda f: lambda *x: func.jvp(f, x, x),
+        lambda f: lambda *x: func.linearize(f, *x)[1](*x),
         *(nested if all(each.numel() for each in given) else ()),  # jacrev(jacrev) takes no empty ones
     ):
         expected = transform(theirs)(*given)

@@ -156,6 +156,39 @@ def test_parts_of_a_nested_tensor_are_multiplied(torch: Any) -> None:
     assert [tuple(result.shape) for result in results] == [(2, 2), (4, 2)]
 
 
+def test_a_tensor_whose_memory_was_freed_is_called_so(torch: Any) -> None:
+    freed = torch.ones(3, 3)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(lapidist.DTypeError, match=r"got Tensor, whose memory was freed\. Resize its storage"):
+        lapidist.matmul(freed, torch.ones(3, 3))
+
+
+def test_what_fx_traces_is_traced_before_it_is_swapped(torch: Any, lt: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    with lt.swap(model), pytest.raises(lapidist.DTypeError, match=r"Call torch.fx.symbolic_trace before"):
+        torch.fx.symbolic_trace(model)
+    traced, x = torch.fx.symbolic_trace(model), torch.ones(1, 3)
+    with lt.swap(traced) as swapped:
+        assert len(swapped) == 1
+        torch.testing.assert_close(traced(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", ["strided", "jagged"])
+def test_no_operator_takes_nested_tensors(torch: Any, lt: Any, layout: str) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=getattr(torch, layout))
+    b = torch.ones(3, 3)
+    for name, call in (
+        ("a", lambda: lt.matmul(nested, b)),
+        ("b", lambda: lt.gemm(b, nested)),
+        ("a", lambda: lt.gram(nested)),
+        ("input", lambda: lt.linear(nested, b)),
+        ("gradient", lambda: lt.orthogonalised(nested)),
+    ):
+        with pytest.raises(lapidist.DTypeError, match=rf"{name}: must be a dense tensor; got nested\. Mult"):
+            call()
+
+
 @pytest.mark.parametrize("keyword", ["quantise", "quantize"])
 def test_layers_are_quantised_by_weights(torch: Any, lt: Any, keyword: str) -> None:
     with pytest.raises(TypeError, match='Write weights="int4"'):

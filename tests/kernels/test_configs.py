@@ -419,3 +419,14 @@ def test_lists_of_configs_are_asked_at_once(kernel: Kernel) -> None:
         except ArgumentError:
             continue
         assert (refusal(kernel.all_rules, config, facts) is None) == chosen[row]
+
+
+@pytest.mark.parametrize(
+    ("keyword", "words"),
+    [("stage", "Write stages=$"), ("BM", "Write bm=$"), ("warps", "It takes bm, bn, bk, ")],
+)
+def test_a_knob_that_there_is_not_names_those_that_there_are(keyword: str, words: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"^Config\(\) got an unexpected keyword argument '{keyword}'\. {words}"
+    ):
+        Config(64, 64, **{keyword: 3})

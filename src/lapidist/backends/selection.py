@@ -8,7 +8,7 @@ from typing import Any
 
 from lapidist.backends.backend import Backend
 from lapidist.dtypes import integer
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.frameworks.arrays import HOST
 
 MACHINE, ON_HOST = "machine", ("host", "cpu")
@@ -62,7 +62,8 @@ def choose_place(where: int, device: Any) -> int | str:
     ordinal = 0 if device in ("gpu", "cuda") else device
     if not isinstance(ordinal, int) or ordinal < 0:
         raise ArgumentError(
-            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. {way_out(device)}'
+            'device: must be "gpu", a GPU\'s number, "machine" or "host"; got'
+            f" {shown(device)}. {way_out(device)}"
         )
     if where not in (HOST, ordinal):
         raise ArgumentError(

@@ -26,7 +26,7 @@ from lapidist.dtypes import (
     size_of,
     type_of_both,
 )
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError, shown
 from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy, on_host
 
@@ -66,7 +66,7 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
     """The mode that a caller names must agree with a and b."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(
-            f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it out: the arrays say it"
+            f"mode: must be one of {', '.join(MODES)}, or None; got {shown(mode)}. Leave it out: arrays tell"
         )
     batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
     actual = "array" if listed else "batched" if batched else "gemm"
@@ -99,7 +99,7 @@ def require_precision(precision: object) -> None:
         instead = f"Write lapidist.Accuracy({precision})" if type(precision) is int else instead
         raise ArgumentError(
             'precision: must be "ieee", "tf32", "emulated", "emulated_any_range", "3m" or a lapidist.'
-            f"Accuracy; got {precision!r}. {instead}"
+            f"Accuracy; got {shown(precision)}. {instead}"
         )
 
 
@@ -248,7 +248,7 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
 
 def require_shape_of_output(got: tuple[int, ...], shape: tuple[int, ...], name: str = "out") -> None:
     if got != shape:
-        raise ShapeError(f"{name}: must have shape {shape}; got {got}. It is neither resized nor broadcast")
+        raise ShapeError(f"{name}: must have shape {shape}; got {got}. Pass one of that shape, or None")
 
 
 def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_strides: bool = False) -> None:
@@ -264,8 +264,7 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_stride
     if not free_strides and not lines_touch(out):
         raise StrideError(
             "out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
-            f"got strides {out.strides}. "
-            "Write into a contiguous array and copy from it"
+            f"got strides {out.strides}. Write into a contiguous array and copy from it"
         )
 
 
@@ -366,7 +365,7 @@ def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
 def require_compile(value: object, ways: Collection[str] = WAYS) -> None:
     if value is not None and not (isinstance(value, str) and value in ways):
         raise ArgumentError(
-            f"compile: must be one of {', '.join(ways)}; got {value!r}. Leave it out for what {VARIABLE} says"
+            f"compile: must be one of {', '.join(ways)}; got {shown(value)}. Or leave it to {VARIABLE}"
         )
 
 
@@ -386,14 +385,15 @@ def require_no_gradient(operand: Operand) -> None:
         return
     import torch
 
+    from lapidist.frameworks.tangents import has_tangent
+
     if torch.is_grad_enabled() and operand.owner.requires_grad:
         raise ArgumentError(
             f"{operand.name}: requires a gradient, and none would be recorded. "
             "lapidist.torch has products that record it. Or call under torch.no_grad(), or pass"
             f" {operand.name}.detach()"
         )
-    forward = torch.autograd.forward_ad
-    if forward._current_level >= 0 and forward.unpack_dual(operand.owner).tangent is not None:
+    if has_tangent(operand.owner):
         raise ArgumentError(
             f"{operand.name}: has a tangent, which would be lost. Pass"
             f" forward_ad.unpack_dual({operand.name}).primal"

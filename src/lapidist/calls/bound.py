@@ -16,7 +16,7 @@ from lapidist.dtypes import COMPLEX_HALVES, PART_OF, complex_product, numpy_dtyp
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native, on_host, promoted, write
-from lapidist.frameworks.new_arrays import fresh, handed_over, tell_written
+from lapidist.frameworks.new_arrays import fresh, handed_over, require_addressable, tell_written
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import AS_THEY_ARE, PROMOTED
@@ -71,6 +71,8 @@ class Bound:
         self.d_dtype = of_epilogue or self.out_dtype
         self.c = self._check_c(c) if self.beta != 0 else None
         self.copied_to: Any = None  # the caller's output, where results reach it by a copy at the end
+        if out is None:
+            require_addressable(self.shape, self.d_dtype)
         self.out = None if out is None else self._check_out(out)
         self._bind_parts(further)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lapidist.calls.operation import Operation
 from lapidist.device import Device
 from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, TIERS, tier_of
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import require_stream
 
@@ -28,7 +28,7 @@ def require_emulation(precision: Any) -> None:
         names = ", ".join(f'"{name}"' for name in EMULATIONS)
         most = TIERS[-1][1]
         raise ArgumentError(
-            f"precision: must be {names} or lapidist.Accuracy({most}) here; got {precision!r}. Name one"
+            f"precision: must be {names} or lapidist.Accuracy({most}) here; got {shown(precision)}. Name one"
         )
 
 

@@ -11,7 +11,7 @@ from lapidist.dtypes import PART_OF
 from lapidist.epilogues.complex_arithmetic import require_arithmetic
 from lapidist.epilogues.philox import SEEDS, is_seed
 from lapidist.epilogues.steps import Function
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.problems.epilogue_layout import READS
 
 SEED_TYPES = ("int64", "int32")
@@ -45,7 +45,7 @@ def require_seed(name: str, value: object) -> int:
     if is_seed(value):
         return int(value)  # type: ignore[call-overload,no-any-return]
     raise ArgumentError(
-        f"{name}: must be an integer, {SEEDS}, or an array of one; got {value!r}. Call int() on it"
+        f"{name}: must be an integer, {SEEDS}, or an array of one; got {shown(value)}. Call int() on it"
     )
 
 
@@ -66,6 +66,6 @@ def checked_number(function: Function, name: str, value: Any, dtype: str) -> flo
     number = number_rules.require_scalar(name, value)
     if name in function.shares and not 0 <= number < 1:
         raise ArgumentError(
-            f"{name}: must be 0 or more and below 1, a share that is dropped; got {value!r}. Try 0.1"
+            f"{name}: must be 0 or more and below 1, a share that is dropped; got {shown(value)}. Try 0.1"
         )
     return number_rules.require_in_range(name, number, dtype)

@@ -24,7 +24,7 @@ from lapidist.calls.index_operands import IndexOperands, index_of, indices_of
 from lapidist.calls.operation import Groups
 from lapidist.calls.part import Extents, Matrices, Part, ProblemInputs
 from lapidist.dtypes import integer_from
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
@@ -222,7 +222,8 @@ def required_rows(expected: object) -> int | None:
     if rows is not None:
         return max(LEAST_EXPECTED, rows)
     raise ArgumentError(
-        f"expected_rows: must be a whole number from 1 on; got {expected!r}. Leave it out to plan for even"
+        "expected_rows: must be a whole number from 1 on; got"
+        f" {shown(expected)}. Leave it out to plan for even"
         " groups"
     )
 

@@ -65,7 +65,8 @@ class IndexOperands(Part):
         scattered = self.scattered_rows
         if scattered is not None and scattered.shape[-1] != rows:
             raise ShapeError(
-                f"scatter_d: must name a row of out for each of the {rows} rows; got {scattered.shape[-1]}"
+                f"scatter_d: must name a row of out for each of the {rows} rows; got {scattered.shape[-1]}."
+                " Gather the rows of a that have one"
             )
         return rows, cols
 

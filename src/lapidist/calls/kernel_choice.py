@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lapidist.calls import argument_rules
 from lapidist.config import Config
 from lapidist.dtypes import integer
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 if TYPE_CHECKING:
     from lapidist.build.compile_policy import Compiling
@@ -48,11 +48,13 @@ def checked(choices: Choices) -> Choices:
     argument_rules.require_compile(choices.compile)
     if config is not None and not isinstance(config, Config):
         raise ArgumentError(
-            f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)"
+            "config: must be a lapidist.Config; got"
+            f" {shown(config)}. For example Config(64, 64, 16, 32, 32, 8, 4)"
         )
     if kernel is not None and not is_kernel(kernel):
         raise ArgumentError(
-            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it out to let the"
+            "kernel: must be a kernel's name or a rung's number; got"
+            f" {shown(kernel)}. Leave it out to let the"
             " planner choose"
         )
     return choices
@@ -71,5 +73,5 @@ def require_place(device: object) -> None:
     is_object = type(device).__name__.lower() == "device"  # of torch, CuPy
     if device is not None and not (isinstance(device, str) or is_object or integer(device) is not None):
         raise ArgumentError(
-            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out'
+            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {shown(device)}. Leave it out'
         )

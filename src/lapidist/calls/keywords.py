@@ -110,6 +110,17 @@ def argument_names(function: Callable[..., Any]) -> list[str]:
     return [name for name, parameter in parameters.items() if parameter.kind in plain_kinds]
 
 
+def may_take(count: int, function: Any) -> bool:
+    """Whether it may be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except ValueError:  # a function in C that does not say
+        return True
+    except TypeError:
+        return False
+    return True
+
+
 def way_out(name: str, names: list[str], home: str) -> str:
     """What to write in place of a keyword."""
     by_plain_name = {plain(argument): argument for argument in names}

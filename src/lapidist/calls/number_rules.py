@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import MOST_K, OPERANDS, number_type
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, shown
 
 
 def require_c_for_beta(beta: float, c: object) -> None:
@@ -49,13 +49,13 @@ def require_op(name: str, value: object) -> None:
     """What op does to an operand."""
     if not (isinstance(value, str) and value == "C") and not isinstance(value, (bool, np.bool_)):
         raise ArgumentError(
-            f'{name}: must be True, False or "C"; got {value!r}. {BLAS_FLAGS}; "C" conjugates, too'
+            f'{name}: must be True, False or "C"; got {shown(value)}. {BLAS_FLAGS}; "C" conjugates, too'
         )
 
 
 def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it out") -> None:
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentError(f"{name}: must be True or False; got {value!r}. {way_out}")
+        raise ArgumentError(f"{name}: must be True or False; got {shown(value)}. {way_out}")
 
 
 def require_in_range(name: str, value: Any, accumulator: str) -> Any:

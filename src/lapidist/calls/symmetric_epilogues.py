@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.dtypes import PART_OF
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.frameworks.arrays import Operand
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def require_names(symmetric: object) -> tuple[str, ...]:
     if not isinstance(symmetric, (tuple, list)) or not all(isinstance(name, str) for name in symmetric):
         raise ArgumentError(
             "symmetric: must be True or False, or the names of the epilogue's Tile operands that are"
-            f" symmetric matrices; got {symmetric!r}. Leave it out"
+            f" symmetric matrices; got {shown(symmetric)}. Leave it out"
         )
     return tuple(symmetric)
 
@@ -32,7 +32,7 @@ def require_declared(declared: tuple[str, ...]) -> None:
     """The rule for a product without an epilogue."""
     if declared:
         raise ArgumentError(
-            f"symmetric: names Tile operands of an epilogue; got {declared!r} and no epilogue. Leave the"
+            f"symmetric: names Tile operands of an epilogue; got {shown(declared)} and no epilogue. Leave the"
             " names out"
         )
 

@@ -11,7 +11,7 @@ from lapidist.calls.symmetric_epilogues import (
     require_hermitian_epilogue,
     require_symmetric_epilogue,
 )
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, shown
 from lapidist.frameworks.arrays import HOST
 
 HALVES = ("lower", "upper")
@@ -21,7 +21,7 @@ IN_PLACE = ("torch", "cupy", "numpy")  # whose new arrays are written again afte
 def require_half(half: object) -> None:
     if half is not None and half not in HALVES:
         raise ArgumentError(
-            f'triangle: must be "lower" or "upper"; got {half!r}. Leave it out for both halves'
+            f'triangle: must be "lower" or "upper"; got {shown(half)}. Leave it out for both halves'
         )
 
 

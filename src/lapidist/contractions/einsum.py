@@ -17,7 +17,7 @@ from lapidist.calls.numpy_protocols import as_array
 from lapidist.contractions.arrangement import Arrangement, Layout, arrangement
 from lapidist.contractions.subscripts import Subscripts, paired, parsed, require_spec
 from lapidist.dtypes import Precision
-from lapidist.errors import ArgumentError, not_in_graphs
+from lapidist.errors import ArgumentError, not_in_graphs, shown
 from lapidist.frameworks.array_views import Sizes, empty_like, require_views, strides_of
 from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
@@ -86,7 +86,8 @@ def einsum(
     first, second = array_of(a, "a", device), array_of(b, "b", device)
     subscripts = parsed(spec, len(first.shape), len(second.shape))
     types = {"out_dtype": out_dtype, "acc_dtype": acc_dtype, "precision": precision}
-    return contracted(subscripts, first, second, out, types, stream, device)  # type: ignore[no-any-return]
+    result = contracted(subscripts, first, second, out, types, stream, device)
+    return as_result(result) if out is None else result  # type: ignore[no-any-return]
 
 
 @not_in_graphs("tensordot", "torch.tensordot")
@@ -172,7 +173,7 @@ def contracted(
     first, second = plan.a.of(a), plan.b.of(b)
     if out is None:
         stack = matmul(first, second, **types, stream=stream, device=device)
-        return as_result(plan.result_of(stack))
+        return plan.result_of(stack)
     stack = empty_like(target, plan.out.shape) if copies_out else plan.out.of(target)
     matmul(first, second, stack, **types, stream=stream, device=device)
     if copies_out:
@@ -181,7 +182,7 @@ def contracted(
 
 
 def as_result(result: Any) -> Any:
-    """A scalar in place of NumPy's array without dimensions."""
+    """A scalar in place of NumPy's array without dimensions, as numpy.einsum has it; tensordot has not."""
     return result[()] if isinstance(result, np.ndarray) and not result.shape else result
 
 
@@ -189,7 +190,8 @@ def require_no_copy_on_another_stream(stream: Any, operands: bool, out: bool) ->
     if stream is not None and (operands or out):
         raise ArgumentError(
             f"stream: must be left out where {'out' if out else 'a or b'} is copied, which its framework"
-            f" does on its own current stream; got {stream!r}. Make that stream the framework's current one"
+            " does on its own current stream; got"
+            f" {shown(stream)}. Make that stream the framework's current one"
         )
 
 

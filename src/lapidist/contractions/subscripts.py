@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, shown
 
 Label = int | str  # a letter, or a number; those of "..." are negative, -1 is its last dimension
 EXAMPLE = "for example 'ij,jk->ik'"
@@ -195,7 +195,7 @@ def axes_of(axes: Any, a_dimensions: int, b_dimensions: int) -> tuple[list[Any],
         of_a, of_b = axes
     except (TypeError, ValueError):
         raise ArgumentError(
-            f"axes: must be a number or two lists, of a's and of b's; got {axes!r}. Pass ([1], [0]), say"
+            f"axes: must be a number or two lists, of a's and of b's; got {shown(axes)}. Pass ([1], [0]), say"
         ) from None
     return listed(of_a), listed(of_b)
 
@@ -209,7 +209,8 @@ def normal(axes: list[Any], name: str, dimensions: int) -> list[int]:
     for axis in axes:
         if not isinstance(axis, (int, np.integer)) or not -dimensions <= axis < dimensions:
             raise ArgumentError(
-                f"axes: must be dimensions of {name}, which has {dimensions}; got {axis!r}. Count from 0, or"
+                f"axes: must be dimensions of {name}, which has {dimensions}; got"
+                f" {shown(axis)}. Count from 0, or"
                 " from -1 backwards"
             )
     from_front = [int(axis) % dimensions for axis in axes]

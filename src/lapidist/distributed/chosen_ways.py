@@ -12,7 +12,7 @@ from lapidist.distributed.group_facts import members_of, reach_of, require_alike
 from lapidist.distributed.peer_memory import peers_of
 from lapidist.distributed.row_factors import row_factors
 from lapidist.distributed.row_products import RowProducts
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 
 def agreed_way(
@@ -44,7 +44,7 @@ def newly_agreed_way(
     if way is not None and way not in WAYS[product]:
         ways = ", ".join(WAYS[product])
         raise ArgumentError(
-            f"way: must be one that the plan offers; got {way!r}: the ways are {ways}. Leave it out"
+            f"way: must be one that the plan offers; got {shown(way)}: the ways are {ways}. Leave it out"
         )
     if way is None or members.ranks == 1:
         return plan.way
@@ -52,7 +52,9 @@ def newly_agreed_way(
     refused = dict(plan.refused)
     if way not in offered or way in refused:
         reason = refused.get(way, "the ranks have no such way")
-        raise ArgumentError(f"way: must be one that the plan offers; got {way!r}: {reason}. Leave it out")
+        raise ArgumentError(
+            f"way: must be one that the plan offers; got {shown(way)}: {reason}. Leave it out"
+        )
     return way
 
 

@@ -18,7 +18,7 @@ from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed.collectives import sum_by_tree
 from lapidist.distributed.product_options import Options
 from lapidist.dtypes import EMULATIONS, IEEE, Precision, integer_from, tier_of
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, shown
 
 ROOM = 1 << 28  # bytes of chunks' sums that are there at once
 
@@ -31,7 +31,7 @@ def chunks_of_rank(
         return None
     count = integer_from(1, chunks)
     if count is None or count & (count - 1):
-        raise ArgumentError(f"chunks: must be a power of two; got {chunks!r}. Write 8, say")
+        raise ArgumentError(f"chunks: must be a power of two; got {shown(chunks)}. Write 8, say")
     chunks = count
     if invariant is False:
         raise ArgumentError(

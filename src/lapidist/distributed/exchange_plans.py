@@ -10,7 +10,7 @@ from lapidist.device import chip
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, NVLINK, Exchange, Product, Reach, Times
 from lapidist.dtypes import integer_from, name_of, outputs_of, size_of
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.family import MATHS
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS
@@ -144,7 +144,9 @@ def plan(
     'push'
     """
     if product not in WAYS:
-        raise ArgumentError(f"product: must be one of {', '.join(WAYS)}; got {product!r}. Write one of these")
+        raise ArgumentError(
+            f"product: must be one of {', '.join(WAYS)}; got {shown(product)}. Write one of these"
+        )
     rows, n, k, ranks = (
         extent(name, value) for name, value in (("rows", rows), ("n", n), ("k", k), ("ranks", ranks))
     )
@@ -161,7 +163,7 @@ def extent(name: str, value: Any) -> int:
     number = integer_from(1, value)
     if number is None:
         way_out = "Write how many there are" if name == "ranks" else "Write an extent"
-        raise ArgumentError(f"{name}: must be a whole number from 1 on; got {value!r}. {way_out}")
+        raise ArgumentError(f"{name}: must be a whole number from 1 on; got {shown(value)}. {way_out}")
     return number
 
 

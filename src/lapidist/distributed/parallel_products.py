@@ -27,7 +27,7 @@ from lapidist.distributed.row_products import (
 )
 from lapidist.distributed.unequal_parts import equal_parts, equal_shard
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 
 def all_gather_matmul(
@@ -336,5 +336,7 @@ def one_each(name: str, value: Any, count: int, several: bool) -> Sequence[Any]:
     if value is None or not several:
         return present(value)
     if type(value) not in (list, tuple) or len(value) != count:  # an epilogue is a tuple, too
-        raise ArgumentError(f"{name}: must be a list of {count}, one for each b; got {value!r}. Pass a list")
+        raise ArgumentError(
+            f"{name}: must be a list of {count}, one for each b; got {shown(value)}. Pass a list"
+        )
     return list(value)

@@ -26,7 +26,7 @@ from lapidist.epilogues.functions import cast
 from lapidist.epilogues.operations import CASTS
 from lapidist.epilogues.steps import ROW, SCALAR
 from lapidist.epilogues.tracing import epilogue as lapidist_epilogue
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.owners import Owners
@@ -283,7 +283,9 @@ def require_rows(a: Any, dim: int, name: str, of_dim: str = "dim") -> None:
         raise ShapeError(f"{name}: must have two dimensions or more; got {tuple(a.shape)}. Pass rows of k")
     axis = integer_from(-a.ndim, dim)
     if axis is None or axis % a.ndim == a.ndim - 1 or axis >= a.ndim:
-        raise ArgumentError(f"{of_dim}: must be a dimension before the last one; got {dim!r}. Write 0, say")
+        raise ArgumentError(
+            f"{of_dim}: must be a dimension before the last one; got {shown(dim)}. Write 0, say"
+        )
 
 
 def require_bias(bias: Any, columns: int, dtype: Any) -> None:

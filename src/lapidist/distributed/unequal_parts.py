@@ -15,7 +15,7 @@ from lapidist.distributed.group_facts import group_of, members_of, values_of_ran
 from lapidist.distributed.row_factors import row_factors
 from lapidist.distributed.row_products import in_rows
 from lapidist.dtypes import integer_from
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, shown
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -71,7 +71,9 @@ def equal_shard(a_shard: Any, scale: Any, dim: int, extent: Any, group: Any) -> 
     _, ranks = place_in(group)
     length = integer_from(1, extent)
     if length is None:
-        raise ArgumentError(f"extent: must be a whole number from 1 on; got {extent!r}. Write a's along dim")
+        raise ArgumentError(
+            f"extent: must be a whole number from 1 on; got {shown(extent)}. Write a's along dim"
+        )
     rows, _ = in_rows(a_shard, dim, "a_shard")
     if not is_compiling():
         require_parts(length, a_shard.shape[dim], group_of(group))

@@ -11,7 +11,7 @@ from lapidist.epilogues.expressions import Expression, Scalar, Tape, place_now
 from lapidist.epilogues.operations import CASTS
 from lapidist.epilogues.results import Pair, Returned
 from lapidist.epilogues.steps import DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, shown
 
 BY_TANH = math.sqrt(8 / math.pi)  # gelu's formula: 0.5 (1 + tanh(y)) is sigmoid(2 y)
 
@@ -269,7 +269,7 @@ def gelu_slope(x: Any, approximate: Literal["none", "tanh"] = "none") -> Express
 def is_exact(approximate: str) -> bool:
     if approximate not in ("none", "tanh"):
         raise ArgumentError(
-            f'approximate: must be "none" or "tanh"; got {approximate!r}. Leave it out for "none"'
+            f'approximate: must be "none" or "tanh"; got {shown(approximate)}. Leave it out for "none"'
         )
     return approximate == "none"
 

@@ -17,7 +17,7 @@ import numpy as np
 from lapidist.epilogues.expressions import KINDS, Expression, Tape, place_of, the_sum
 from lapidist.epilogues.results import Pair, outputs_of
 from lapidist.epilogues.steps import SCALAR, Function, Parameter
-from lapidist.errors import ArgumentError, LapidistError
+from lapidist.errors import ArgumentError, LapidistError, shown
 
 # what methods of arrays are called here
 METHODS = {
@@ -91,7 +91,7 @@ class Epilogue:
         for name in operands:
             if name not in self._names:
                 raise ArgumentError(
-                    f"{epilogue}: must have operands {', '.join(self._names) or '(none)'}; got {name!r}."
+                    f"{epilogue}: must have operands {', '.join(self._names) or '(none)'}; got {shown(name)}."
                     f" {operand_instead(name, [key for key in self._names if key not in operands])}"
                 )
         bound = {**self._defaults, **operands}

@@ -210,7 +210,6 @@ def require_memory(tensor: Any, name: str) -> None:
     """
     import torch
 
-    kind = type(tensor).__name__
     require_dense(tensor, name)
     if tensor.is_quantized:
         raise DTypeError(
@@ -233,16 +232,15 @@ def require_memory(tensor: Any, name: str) -> None:
             " outside of the mode, or call lapidist.torch, whose operators have fake results"
         )
     wrapped = type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
-    if (
-        wrapped
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        or (tensor.numel() and not tensor.data_ptr())
-    ):
-        transform = "of vmap, func.grad or another transform, " if not wrapped else ""
-        raise DTypeError(
-            f"{name}: must be a tensor with memory of its own; got {kind}, {transform}which stands for"
-            f" others. {'Pass the tensors behind it' if wrapped else 'lapidist.torch follows transforms'}"
-        )
+    transformed = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    if wrapped or transformed or (tensor.numel() and not tensor.data_ptr()):
+        got, way_out = "whose memory was freed", "Resize its storage, and fill it, before"
+        if transformed:
+            got, way_out = "of vmap, func.grad or another transform", "lapidist.torch follows transforms"
+        elif wrapped:
+            got, way_out = "which stands for others", "Pass the tensors behind it"
+        kind = type(tensor).__name__
+        raise DTypeError(f"{name}: must be a tensor with memory of its own; got {kind}, {got}. {way_out}")
 
 
 def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:

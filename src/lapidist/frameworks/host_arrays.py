@@ -88,6 +88,8 @@ def casts(product: str, out: Any) -> bool:
         dtype = out.dtype if operand is None else numpy_dtype(operand.dtype)
     except (TypeError, AttributeError):
         return False
+    if numpy_dtype(product).kind == "c" and dtype.name in OPERANDS:
+        return False  # types of ml_dtypes would take real parts alone, and say that they are of the same kind
     return (dtype.kind in KINDS or dtype.name in OPERANDS) and np.can_cast(
         numpy_dtype(product), dtype, "same_kind"
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import numpy_dtype
-from lapidist.errors import DTypeError
+from lapidist.dtypes import numpy_dtype, size_of
+from lapidist.errors import DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, framework_of, operand_of
+
+MOST_BYTES = 2**63 - 1  # of an array: frameworks count them in signed numbers of 64 bits
 
 
 def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
@@ -65,6 +68,14 @@ def filled(array: Any, rows: tuple[tuple[float, ...], ...]) -> Any:
             if number != most:
                 getattr(array[i : i + 1, j : j + 1], fill)(number)
     return array
+
+
+def require_addressable(shape: tuple[int, ...], dtype: str) -> None:
+    if prod(shape) * size_of(dtype) > MOST_BYTES:
+        raise ShapeError(
+            f"out: must have at most 2^63 - 1 bytes; a result of shape {shape} and type {dtype} has more."
+            " Multiply fewer rows or columns at a time"
+        )
 
 
 def fresh(name: str, shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.dtypes import integer
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 
 def stream_of(framework: str, device: int) -> int:
@@ -33,7 +33,7 @@ def stream_handle(stream: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         pass
     raise ArgumentError(
-        f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {stream!r}. "
+        f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {shown(stream)}. "
         "Leave it out for the one that the arrays' framework works on"
     )
 

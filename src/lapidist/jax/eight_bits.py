@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from lapidist.dtypes import FP8, IEEE, TYPES, name_of, numpy_dtype
 from lapidist.epilogues.interpreter import evaluate
 from lapidist.epilogues.steps import Function
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.jax.epilogue_functions import Jax
 from lapidist.jax.gradients import in_one
 from lapidist.jax.operators import bind
@@ -49,7 +49,9 @@ def small_of(dtype: Any, factors: Any) -> Small:
             " type"
         )
     if factors not in ("rows", "blocks"):
-        raise ArgumentError(f'factors: must be "rows" or "blocks"; got {factors!r}. Leave it out for "rows"')
+        raise ArgumentError(
+            f'factors: must be "rows" or "blocks"; got {shown(factors)}. Leave it out for "rows"'
+        )
     return Small(name, factors)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 from jax import numpy as jnp
 
+from lapidist.calls.keywords import unexpected
 from lapidist.dtypes import IEEE, TF32
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.jax.operators import bind
 from lapidist.jax.product import OFFSETS, Product
 from lapidist.jax.public_calls import array_of, checked, naming_types, place, types_of
@@ -38,6 +39,7 @@ def ragged_dot(
     *,
     invariant: bool | None = None,
     device: str | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """jax.lax.ragged_dot: rows of lhs (m, k), one group behind another, times the matrix of their group in
     rhs (groups, k, n). Rows behind the last group are zeros.
@@ -46,10 +48,13 @@ def ragged_dot(
     "highest" multiply float32 as it is, "high", "default" and "tf32" round it to 10 bits. `group_offset` and
     `out_sharding` must be None: rhs has all groups, and XLA's partitioning says where the result lies.
     device="machine" runs arrays on the CPU in the machine."""
+    if unknown:
+        raise unexpected(ragged_dot, unknown)
     for name, value in (("group_offset", group_offset), ("out_sharding", out_sharding)):
         if value is not None:
             raise ArgumentError(
-                f"{name}: must be None: rhs has all groups, and XLA says where results lie; got {value!r}."
+                f"{name}: must be None: rhs has all groups, and XLA says where results lie; got"
+                f" {shown(value)}."
                 " Leave it out"
             )
     lhs, rhs = array_of("lhs", lhs), array_of("rhs", rhs)
@@ -57,8 +62,10 @@ def ragged_dot(
     require_groups(lhs, rhs, sizes)
     chosen = precision_of(precision) if lhs.dtype == jnp.float32 else IEEE
     types = types_of(None, preferred_element_type, None, chosen, None, invariant)
-    # As jax.lax has it, a group ends with the rows, however large its size.
-    ends = jnp.minimum(jnp.cumsum(sizes, dtype=jnp.int32), lhs.shape[0])
+    # As jax.lax has it, a group ends with the rows, however large its size: no sum of sizes overflows.
+    rows = lhs.shape[0]
+    most = min(rows, jnp.iinfo(sizes.dtype).max)
+    ends = jnp.minimum(jnp.cumsum(jnp.minimum(sizes, most), dtype=jnp.int32), rows)
     arrays = {"a": lhs, "b": rhs, OFFSETS: ends}
     product = Product(tuple(arrays), **types, device=place(device))
     checked(product, arrays, ("lhs", "rhs", OFFSETS), False)

@@ -22,6 +22,7 @@ from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.prepared import Prepared
 from lapidist.calls.symmetric import gram, is_symmetric_anyway
 from lapidist.dtypes import numpy_dtype, size_of
+from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
 from lapidist.jax.product import NAME, OFFSETS, REMEMBERED, Outline, Product, operands_of, read, results_of
@@ -43,6 +44,8 @@ def on_host(frame: Frame) -> None:
     arrays = [view(pointer, outline) for pointer, outline in pairs]
     operands, results = arrays[: len(product.arrays)], arrays[len(product.arrays) :]
     named, out = product.named(operands), tuple(results) if len(results) > 1 else results[0]
+    if product.is_grouped:
+        require_sizes(named[OFFSETS])
     if product.of_itself:
         del named["b"]
         gram(**named, out=out, **options)
@@ -52,6 +55,16 @@ def on_host(frame: Frame) -> None:
         return
     multiply: Any = grouped if product.is_grouped else api.gemm
     multiply(**named, out=out, **options)
+
+
+def require_sizes(ends: np.ndarray[Any, Any]) -> None:
+    """Ends of groups are sums of the caller's sizes: they fall where a size is negative."""
+    falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
+    if falls.size:
+        raise ArgumentError(
+            f"group_sizes: must be from 0 on; got a negative one for group {falls[0]}. Pass 0 for a group"
+            " without rows"
+        )
 
 
 @lru_cache(REMEMBERED)

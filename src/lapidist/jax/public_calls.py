@@ -22,7 +22,7 @@ from lapidist.epilogues.layer_activations import require_activation, require_epi
 from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
 from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import Result
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.jax import layers
 from lapidist.jax.complex_numbers import is_complex
 from lapidist.jax.eight_bits import Factors, small_linear, small_of
@@ -267,7 +267,7 @@ def applied(name: str, op: Any, operand: Any) -> tuple[bool, Any]:
 def place(device: Any) -> str | None:
     if device not in (None, "machine"):
         raise ArgumentError(
-            f'device: must be "machine", or left out; got {device!r}. Place arrays with jax.device_put'
+            f'device: must be "machine", or left out; got {shown(device)}. Place arrays with jax.device_put'
         )
     return device
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from lapidist.config import Config
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.ladder import LADDER, LADDER_B_COLUMNS, TMA, TMA_SCHEDULED
 from lapidist.kernels.mma.family import MMA_FAMILY
@@ -289,7 +289,7 @@ def kernel_named(name: str | int | Kernel) -> Kernel:
         production = ", ".join(row.name for row in KERNELS if row.kind == "production")
         way_out = f"Write {close[0]}" if close else f"Name one of {production}"
         raise ArgumentError(
-            f"kernel: must be a kernel's name, or a rung's number from 1 to {len(RUNGS)}; got {name!r}."
+            f"kernel: must be a kernel's name, or a rung's number from 1 to {len(RUNGS)}; got {shown(name)}."
             f" {way_out}, or another that `lapidist kernels` lists"
         )
     return kernel

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import integer, integer_from, name_of, numpy_dtype, size_of
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
 from lapidist.frameworks.host_arrays import on_host
 from lapidist.problems.matrix import VECTOR_BYTES
@@ -24,7 +24,7 @@ def pair_of_integers(name: str, pair: Any) -> tuple[int, ...]:
     numbers = tuple(map(integer, pair)) if isinstance(pair, tuple) else ()
     if len(numbers) != 2 or None in numbers:
         raise ShapeError(
-            f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}."
+            f"{name}: must be two numbers, for the rows and the columns of a matrix; got {shown(pair)}."
             " Pass a tuple of int"
         )
     return numbers  # type: ignore[return-value]
@@ -67,7 +67,7 @@ class Pointers:
         bits = integer_from(0, self.alignment)
         if bits is None or bits & (bits - 1):
             raise ArgumentError(
-                f"alignment: must be a power of two, in bytes; got {self.alignment!r}. Leave it out to"
+                f"alignment: must be a power of two, in bytes; got {shown(self.alignment)}. Leave it out to"
                 " promise nothing"
             )
         object.__setattr__(self, "alignment", bits)
@@ -75,7 +75,8 @@ class Pointers:
             object.__setattr__(self, name, pair_of_integers(name, getattr(self, name)))
         if min(self.shape) < 0:
             raise ShapeError(
-                f"shape: must be of 0 or more rows and columns; got {self.shape!r}. A step backwards is for"
+                "shape: must be of 0 or more rows and columns; got"
+                f" {shown(self.shape)}. A step backwards is for"
                 " strides"
             )
 

@@ -16,7 +16,7 @@ from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_array
 from lapidist.dtypes import IEEE
-from lapidist.errors import ArgumentError, StrideError
+from lapidist.errors import ArgumentError, StrideError, shown
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.host_arrays import on_host
 from lapidist.frameworks.new_arrays import fresh
@@ -77,7 +77,8 @@ def matmul_by_name(
     for name, value in zip(OF_MATMUL, refused, strict=True):
         if value is not None and (name != "precision" or value != IEEE):
             raise ArgumentError(
-                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+                f"{name}: is not for weights of few bits; got"
+                f" {shown(value)}. Leave it out, or unpack the weight"
             )
     factors = {"scale_a": scale_a, "out_dtype": out_dtype}
     return matmul(x, weight, out=out, **factors, stream=stream, device=device, epilogue=epilogue)
@@ -98,11 +99,12 @@ def grouped(operation: Operation, named: Mapping[str, Any]) -> Any:
         value = named[name]
         if value is not usual and (is_array(value) or value != usual):
             raise ArgumentError(
-                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+                f"{name}: is not for weights of few bits; got"
+                f" {shown(value)}. Leave it out, or unpack the weight"
             )
     if not isinstance(experts, PackedExperts):
         raise ArgumentError(
-            f"b: must be weights of all groups, PackedExperts; got {experts!r}. Put them together with"
+            f"b: must be weights of all groups, PackedExperts; got {shown(experts)}. Put them together with"
             " lapidist.quantised.stack"
         )
     plain.require_free_order(operation.types.invariant)

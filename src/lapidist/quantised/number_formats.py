@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.dtypes import numpy_dtype
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 
 Array = np.ndarray[Any, Any]
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
@@ -38,7 +38,9 @@ FORMATS = {
 def format_named(name: object, argument: str = "format") -> Format:
     if isinstance(name, str) and name in FORMATS:
         return FORMATS[name]
-    raise ArgumentError(f"{argument}: must be one of {', '.join(FORMATS)}; got {name!r}. Name one of them")
+    raise ArgumentError(
+        f"{argument}: must be one of {', '.join(FORMATS)}; got {shown(name)}. Name one of them"
+    )
 
 
 def values_of(codes: Array, format: Format) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lapidist.calls.call import FewBits
 from lapidist.dtypes import numpy_dtype
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import (
     QUARTERS,
@@ -98,7 +98,7 @@ class PackedExperts(PackedWeight):
     def __getitem__(self, number: int) -> PackedWeight:
         if not hasattr(number, "__index__"):
             raise ArgumentError(
-                f"number: must be that of a group; got {number!r}. Put several together with"
+                f"number: must be that of a group; got {shown(number)}. Put several together with"
                 " lapidist.quantised.stack([weight[0], weight[1]]), say"
             )
         arrays = (None if array is None else array[number] for array in (self.codes, self.scales, self.zeros))
@@ -258,7 +258,7 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
     or of 2^127.
     """
     if dtype not in ("float32", "float64"):
-        raise DTypeError(f"dtype: must be float32 or float64; got {dtype!r}. Convert the result")
+        raise DTypeError(f"dtype: must be float32 or float64; got {shown(dtype)}. Convert the result")
     if not isinstance(packed, PackedWeight):
         raise DTypeError(
             f"packed: must be a PackedWeight; got {type(packed).__name__}. Pass what pack, load or from_gptq"

@@ -8,7 +8,7 @@ import numpy as np
 
 from lapidist.calls.keywords import unexpected
 from lapidist.dtypes import integer_from
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import as_words
 from lapidist.quantised.number_formats import GROUP_OF, GROUPS, SYMMETRIC_ZERO, format_named
@@ -70,7 +70,7 @@ def pack(
     if size is None or k % size:
         fitting = [str(steps) for steps in GROUPS if k % steps == 0]
         named = f"{', '.join(fitting[:-1])} or {fitting[-1]}"
-        raise ArgumentError(f"group: must divide k = {k}; got {group!r}. Take {named}")
+        raise ArgumentError(f"group: must divide k = {k}; got {shown(group)}. Take {named}")
     require_groups(k, n, (k // size, n), "group", only)
     parts = cast(plain, "float32").reshape(k // size, size, n)
     if not library_of(parts).isfinite(parts).all():
@@ -115,7 +115,7 @@ def from_gptq(
     are 8 it must be said: those of version 2 have 8 of symmetric weights, those before have 7.
     """
     if zero_offset not in (None, 0, 1):
-        raise ArgumentError(f"zero_offset: must be 0 or 1; got {zero_offset!r}. Take 0 for version 2")
+        raise ArgumentError(f"zero_offset: must be 0 or 1; got {shown(zero_offset)}. Take 0 for version 2")
 
     words = require_words(qweight, "qweight", qweight)
     k, n = 8 * words.shape[0], words.shape[1]
@@ -193,7 +193,9 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
         )
     overall = np.float32(on_host(factor)).reshape(-1)
     if overall.size != 1 or not np.isfinite(overall).all():
-        raise ArgumentError(f"factor: must be one finite number; got {factor!r}. Pass that of the weight")
+        raise ArgumentError(
+            f"factor: must be one finite number; got {shown(factor)}. Pass that of the weight"
+        )
     return made(halves_of(codes).T, as_bytes(factors).T, overall, format_named("nvfp4"), "e4m3", pairs)
 
 

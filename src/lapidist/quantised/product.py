@@ -16,7 +16,7 @@ from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Groups, Operation, is_invariant
 from lapidist.device import Device
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError, shown
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
@@ -100,7 +100,7 @@ def product(
 def require_weight(weight: object, x: object = None) -> None:
     if isinstance(weight, PackedExperts):
         raise ArgumentError(
-            f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
+            f"weight: must be that of one product; got {shown(weight)}. Multiply rows of groups with"
             " lapidist.grouped(x, weight, offsets), or take weight[i]"
         )
     if not isinstance(weight, PackedWeight):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.schedule.costs import CostModel, load_of
 from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, at_least, ceil_div, most_peers
 from lapidist.schedule.schedule_rules import REDUCTIONS
@@ -152,7 +152,8 @@ def require_reduction(reduction: str) -> None:
     shared = [name for name in REDUCTIONS if name != "none"]
     if reduction not in shared:
         raise ArgumentError(
-            f"reduction: must be one of {', '.join(shared)} where blocks share tiles; got {reduction!r}. Name"
+            f"reduction: must be one of {', '.join(shared)} where blocks share tiles; got"
+            f" {shown(reduction)}. Name"
             " one of them"
         )
 

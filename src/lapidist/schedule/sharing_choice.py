@@ -7,7 +7,7 @@ from typing import Literal
 
 from lapidist.config import AUTO
 from lapidist.dtypes import integer_from
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 
 ScheduleName = Literal["auto", "data_parallel", "stream_k"]
@@ -39,7 +39,8 @@ class Sharing:
         if not isinstance(self.schedule, Schedule) and not is_word(self.schedule, KINDS):
             kinds = ", ".join(KINDS)
             raise ArgumentError(
-                f"schedule: must be one of {kinds} or a lapidist.schedule.Schedule; got {self.schedule!r}. "
+                f"schedule: must be one of {kinds} or a lapidist.schedule.Schedule; got"
+                f" {shown(self.schedule)}. "
                 "Leave it out to let the planner choose"
             )
         if not is_word(self.split_k, (AUTO,)):
@@ -53,12 +54,12 @@ class Sharing:
             self._count("avail_sms", "must be a whole number from 1 on", "Leave it out to use the whole chip")
         if self.reduction is not None and not is_word(self.reduction, REDUCTIONS):
             raise ArgumentError(
-                f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}. "
+                f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {shown(self.reduction)}. "
                 "Leave it out to let the planner choose"
             )
         if not isinstance(self.deterministic, bool):
             raise ArgumentError(
-                f"deterministic: must be True or False; got {self.deterministic!r}. Call bool() on it"
+                f"deterministic: must be True or False; got {shown(self.deterministic)}. Call bool() on it"
             )
         if self.reduction == "cluster" and self.schedule == "stream_k":
             raise ArgumentError(
@@ -74,7 +75,7 @@ class Sharing:
         given = getattr(self, name)
         count = integer_from(1, given)
         if count is None:
-            raise ArgumentError(f"{name}: {rule}; got {given!r}. {way_out}")
+            raise ArgumentError(f"{name}: {rule}; got {shown(given)}. {way_out}")
         object.__setattr__(self, name, count)
 
     def __str__(self) -> str:

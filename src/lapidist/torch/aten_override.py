@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock
+from threading import Lock, active_count
 from typing import Any
 
 import torch
@@ -49,13 +49,20 @@ def everywhere(invariant: bool = False) -> Iterator[None]:
 
 
 class Blocks:
-    """The open `everywhere` blocks. The first one registers the kernels, the last one removes them."""
+    """The open `everywhere` blocks. The first one registers the kernels, the last one removes them.
+
+    Removing them is not atomic: a product that another thread has begun may meet the empty place, or a kernel
+    that is gone. Beside other threads they stay, and leave products to torch until a block is open again."""
 
     def __init__(self) -> None:
         self._lock, self._open = Lock(), 0
         self._invariant = 0  # of the open ones
         self._library: Any = None
         self._in_use: list[Any] = []  # other threads may still be in them when the last block ends
+
+    @property
+    def are_open(self) -> bool:
+        return self._open > 0
 
     @property
     def invariant(self) -> bool | None:
@@ -65,7 +72,7 @@ class Blocks:
     def enter(self, invariant: bool) -> None:
         with self._lock:
             self._invariant += invariant
-            if not self._open:
+            if self._library is None:
                 self._library = routed()
                 self._in_use = kernels_in_place()
             self._open += 1
@@ -74,8 +81,9 @@ class Blocks:
         with self._lock:
             self._invariant -= invariant
             self._open -= 1
-            if not self._open:
+            if not self._open and active_count() == 1:
                 self._library._destroy()
+                self._library = None
 
 
 _blocks = Blocks()
@@ -104,6 +112,8 @@ def present() -> dict[str, Callable[..., Any]]:
 
 def route(op: Any, product: Callable[..., Any], keys: Any, *args: Any, **options: Any) -> Any:
     """The product by lapidist, or by torch's kernel if lapidist refuses."""
+    if not _blocks.are_open:
+        return op.redispatch(keys & BELOW, *args, **options)
     recording = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # autograd, further up, has recorded the product by now
     try:

@@ -41,8 +41,10 @@ def is_direct(*values: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a tensor with data, or no tensor, which later checks refuse."""
-    return not value.is_meta if type(value) in PLAIN else not isinstance(value, torch.Tensor)
+    """Whether a value is one tensor with data, or no tensor, which later checks refuse."""
+    if type(value) in PLAIN:
+        return not (value.is_meta or value.is_nested)
+    return not isinstance(value, torch.Tensor)
 
 
 def is_recorded(values: tuple[Any, ...]) -> bool:

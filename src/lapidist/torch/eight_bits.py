@@ -11,7 +11,7 @@ import torch
 
 from lapidist.calls.fake_tensors import in_rows
 from lapidist.dtypes import IEEE
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.torch import operators
 from lapidist.torch.gradients import gradient_of_b, gradient_of_input
@@ -112,4 +112,6 @@ def require_kind(dtype: Any, factors: str) -> None:
             " multiply in the layers' own type"
         )
     if factors not in KINDS:
-        raise ArgumentError(f'factors: must be "rows" or "blocks"; got {factors!r}. Leave it out for "rows"')
+        raise ArgumentError(
+            f'factors: must be "rows" or "blocks"; got {shown(factors)}. Leave it out for "rows"'
+        )

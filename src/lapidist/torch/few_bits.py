@@ -14,7 +14,7 @@ from lapidist.calls.factor_operands import require_number
 from lapidist.calls.fake_tensors import outline
 from lapidist.calls.operation import is_array
 from lapidist.epilogues.ready_made import READY
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.quantised import product as products
 from lapidist.quantised.activations import OF_16_BITS, activations_of
@@ -53,7 +53,7 @@ def grouped(x: Any, weight: PackedWeight, offsets: Any, expected_rows: int | Non
     require_tensor("offsets", offsets)
     if not isinstance(weight, PackedExperts):
         raise ArgumentError(
-            f"b: must be weights of all groups, PackedExperts; got {weight!r}. Put them together with"
+            f"b: must be weights of all groups, PackedExperts; got {shown(weight)}. Put them together with"
             " lapidist.quantised.stack"
         )
     (x,) = in_autocast(x)

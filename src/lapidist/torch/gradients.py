@@ -79,12 +79,16 @@ def rows_are_split(tensor: Any) -> bool:
     return any(place.is_shard() and place.dim in inner for place in getattr(tensor, "placements", ()))
 
 
+def as_matrix(batch: Any) -> Any:
+    """All rows of a batch in one matrix. torch's is_grads_batched has no rule for flatten."""
+    return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
+
+
 def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
     alpha, trans_a, trans_b, precision = how
     g, a, precision = *of_one_type(g, a), summed_freely(precision)
     if len(shape) == 2 and g.ndim > 2 and not trans_a and not (rows_are_split(a) or rows_are_split(g)):
-        # one product sums over the batch; torch's is_grads_batched has no rule for flatten
-        a, g = (x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) for x in (a, g))
+        a, g = as_matrix(a), as_matrix(g)  # one product sums over the batch
     if trans_b:
         product = multiplied(g, a, alpha, True, trans_a, precision)
     else:

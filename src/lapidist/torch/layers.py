@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -11,11 +12,11 @@ from typing import Any, NoReturn
 import torch
 
 from lapidist.calls.emulation_rules import require_emulation
-from lapidist.calls.keywords import unexpected
+from lapidist.calls.keywords import may_take, unexpected
 from lapidist.calls.number_rules import require_flag
 from lapidist.calls.prepared_weights import PreparedWeight
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, shown
 from lapidist.quantised.number_formats import format_named
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.torch.autocast import in_autocast
@@ -26,6 +27,7 @@ from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import linear
 
 STOCK = torch.nn.Linear
+USE_THE_MODEL = "Write swap(model) alone, then use model"
 WHERE = "Write where=, a function: where=lambda name, layer: name != 'lm_head', say"
 PACKED = 'Write weights="int4", "mxfp4", "nvfp4", "int8" or "e4m3"'
 WAYS_OUT = {
@@ -211,6 +213,13 @@ class Swapped:
                 layer.__dict__.pop(name, None)
         self._layers.clear()
 
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise ArgumentError(f"model: is changed in place; got a call of what swap returns. {USE_THE_MODEL}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        words = f"'Swapped' object has no attribute {name!r}"
+        raise AttributeError(f"{words}. {USE_THE_MODEL}" if hasattr(STOCK, name) else words)
+
     def __enter__(self) -> Swapped:
         return self
 
@@ -224,7 +233,7 @@ def require_alone(precision: Precision, **others: Any) -> None:
         if value is not None:
             raise ArgumentError(
                 f'{name}: must be None with precision="{precision}", which multiplies float32 in an order'
-                f" that all rows decide; got {value!r}. Leave one of them out"
+                f" that all rows decide; got {shown(value)}. Leave one of them out"
             )
 
 
@@ -232,7 +241,7 @@ def require_mesh(mesh: Any, **how: Any) -> None:
     """Refuse what says nothing without a mesh."""
     for name, value in how.items():
         if mesh is None and value is not None:
-            raise ArgumentError(f"{name}: must be None without a mesh; got {value!r}. Pass mesh=, too")
+            raise ArgumentError(f"{name}: must be None without a mesh; got {shown(value)}. Pass mesh=, too")
 
 
 def split_over_mesh(model: Any, *how: Any) -> list[Any]:
@@ -248,9 +257,10 @@ def require_model(model: Any, where: Any, unknown: Mapping[str, Any]) -> None:
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
         )
-    if where is not None and not callable(where):
+    if where is not None and not may_take(2, where):
+        got = type(where).__name__ + (f"{inspect.signature(where)}" if callable(where) else "")
         raise ArgumentError(
-            f"where: must be a function of a layer's name and the layer; got {type(where).__name__}. Write"
+            f"where: must be a function of a layer's name and the layer; got {got}. Write"
             ' where=lambda name, layer: name != "head", say; a format is weights="int4", a type dtype='
         )
 
@@ -285,7 +295,7 @@ def with_packed_weights(
     `others`: those of its arguments that must be None.
     """
     if weights is None:
-        raise ArgumentError(f"group: is for weights of few bits; got {group!r}. Pass weights=, too")
+        raise ArgumentError(f"group: is for weights of few bits; got {shown(group)}. Pass weights=, too")
     for name, value in others.items():
         if value is not None:
             raise ArgumentError(

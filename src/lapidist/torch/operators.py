@@ -20,6 +20,7 @@ from lapidist.calls.repeat import MATRIX_PATHS
 from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
+from lapidist.frameworks.arrays import require_dense
 from lapidist.launch import AS_IT_IS
 from lapidist.torch import sharding
 from lapidist.torch.autocast import WHERE, in_autocast
@@ -56,6 +57,9 @@ class Operator:
                 return self.recorded(*args)
         if not torch.compiler.is_compiling():
             sharding.register()
+            for parameter, value in zip(self.op._schema.arguments, args, strict=False):
+                if isinstance(value, torch.Tensor) and value.is_nested:  # torch would name the operator alone
+                    require_dense(value, parameter.name)
         return self.op(*args)
 
     @staticmethod

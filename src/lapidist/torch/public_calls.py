@@ -12,7 +12,7 @@ from lapidist.calls.number_rules import no_real_number
 from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
-from lapidist.errors import ArgumentError, DTypeError, LapidistError
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, shown
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.product import require_free_order
 from lapidist.torch import few_bits, fused_epilogues, operators, packed_activations
@@ -220,6 +220,8 @@ def require_tensors(optional: tuple[str, ...] = (), **arguments: Any) -> None:
             way_out = "Pass it through torch.as_tensor first"
             if isinstance(getattr(value, name, None), TENSOR):
                 way_out = f"Pass its .{name}"
+            if type(value).__module__ == "torch.fx.proxy":
+                way_out = "Call torch.fx.symbolic_trace before lapidist.torch.swap, or torch.export instead"
             raise DTypeError(f"{name}: must be a tensor; got {type(value).__name__}. {way_out}")
 
 
@@ -242,7 +244,8 @@ def require_usual(precision: Any, **others: Any) -> None:
     for name, value in {"precision": None if precision == IEEE else precision, **others}.items():
         if value is not None:
             raise ArgumentError(
-                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+                f"{name}: is not for weights of few bits; got"
+                f" {shown(value)}. Leave it out, or unpack the weight"
             )
 
 

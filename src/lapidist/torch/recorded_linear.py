@@ -18,7 +18,7 @@ from lapidist.calls.repeat.shape import key_of_gemm
 from lapidist.dtypes import IEEE
 from lapidist.launch import Scalars
 from lapidist.torch.dispatch_state import is_unobserved
-from lapidist.torch.gradients import multiplied, of_one_type
+from lapidist.torch.gradients import as_matrix, multiplied, of_one_type
 from lapidist.torch.operators import PRODUCT, SUM
 from lapidist.torch.recording import function_of
 
@@ -95,7 +95,7 @@ def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
         if of_input is None:
             of_input, paths.of_input = looked_up(g, weight, False, unobserved)
     if needed[2]:
-        rows, rows_of_g = (input.flatten(0, -2), g.flatten(0, -2)) if paths.has_batch else (input, g)
+        rows, rows_of_g = (as_matrix(input), as_matrix(g)) if paths.has_batch else (input, g)
         if unobserved and paths.of_weight is not None:
             of_weight = paths.of_weight(rows_of_g, rows, None, None, api.UNSCALED, None)
         if of_weight is None:

@@ -19,7 +19,8 @@ from lapidist.calls.symmetric_epilogues import require_declared, require_names
 from lapidist.calls.symmetric_rules import require_hermitian, require_square
 from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision, integer_from
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, shown
+from lapidist.frameworks.arrays import require_dense
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.torch import operators
 from lapidist.torch.autocast import in_autocast
@@ -235,15 +236,18 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
             f"gradient: must be a torch.Tensor of floating-point numbers; got {got}. Other parameters take"
             " another optimiser"
         )
+    require_dense(gradient, "gradient")
     if gradient.ndim < 2:
         raise ArgumentError(
             f"gradient: must be a matrix, or a batch of them; got {tuple(gradient.shape)}. Vectors and"
             " scalars take another optimiser"
         )
     if integer_from(1, steps) is None:
-        raise ArgumentError(f"steps: must be a whole number from 1 on; got {steps!r}. Leave it out for 5")
+        raise ArgumentError(
+            f"steps: must be a whole number from 1 on; got {shown(steps)}. Leave it out for 5"
+        )
     of_x, of_cube, of_fifth = QUINTIC
-    x = gradient.to(torch.bfloat16)
+    x = in_bfloat16(gradient)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT.contiguous() if tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(SMALLEST_NORM)
@@ -252,3 +256,15 @@ def orthogonalised(gradient: Any, steps: int = 5) -> Any:
         polynomial = symmetric_calls.gram(squared, squared, alpha=of_fifth, beta=of_cube)
         x = api.gemm(polynomial, x, x, beta=of_x)
     return x.mT if tall else x
+
+
+def in_bfloat16(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient in bfloat16, in units of a power of two that leaves no element above 1: squares of 1e30 in
+    its norm would be infinite. Small gradients keep their unit, in which SMALLEST_NORM counts.
+    """
+    x = gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.to(torch.bfloat16)
+    if not x.numel():
+        return x.to(torch.bfloat16)
+    largest = torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True).double()
+    unit = torch.exp2(-largest.log2().ceil().clamp_min(0)).to(x.dtype)
+    return torch.mul(x, unit, out=torch.empty_like(x, dtype=torch.bfloat16))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from lapidist.dtypes import accumulators_of, integer_from
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, shown
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.torch import operators
 from lapidist.torch.invariant_precision import summed_freely
@@ -42,7 +42,9 @@ class TokenTree:
     def __init__(self, tokens: int) -> None:
         leaf = integer_from(1, tokens)
         if leaf is None:
-            raise ArgumentError(f"tokens: must be a whole number from 1 on; got {tokens!r}. Write 512, say")
+            raise ArgumentError(
+                f"tokens: must be a whole number from 1 on; got {shown(tokens)}. Write 512, say"
+            )
         self.tokens = leaf
         self._sums: list[tuple[int, Any]] = []  # leaves in each sum, the most first
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import integer_from
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
 
 SIZES = (1, 2, 3, 5, 8, 13, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200, 256, 257, 512, 1000, 1024, 2048, 4096)
@@ -115,7 +115,7 @@ def require_calls(sizes: Any, starts: Any) -> None:
                 " or pass (1, 16), say"
             )
     if integer_from(1, starts) is None:
-        raise ArgumentError(f"starts: must be a whole number from 1 on; got {starts!r}. Leave it out")
+        raise ArgumentError(f"starts: must be a whole number from 1 on; got {shown(starts)}. Leave it out")
 
 
 def rows_of(rows: Sequence[Any]) -> int:

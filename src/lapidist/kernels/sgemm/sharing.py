@@ -16,7 +16,7 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.kernels.blocks.time import sharing_costs
 from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.family import Family, ScalarModel
@@ -148,7 +148,7 @@ def schedules(
     if reduction not in (None, "none", *supported):
         names = " or ".join(map(repr, supported))
         raise ArgumentError(
-            f"reduction: this kernel's blocks share tiles by {names}; got {reduction!r}. Take that, or"
+            f"reduction: this kernel's blocks share tiles by {names}; got {shown(reduction)}. Take that, or"
             " another kernel"
         )
     if sharing.schedule == "stream_k" and sharing.avail_sms == 1:  # the data-parallel kernel

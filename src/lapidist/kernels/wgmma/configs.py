@@ -12,7 +12,7 @@ from typing import Any
 
 from lapidist.config import Config
 from lapidist.dtypes import MATHS, element_of, math_named
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, shown
 from lapidist.kernels.wgmma.tiles import ROW_BYTES
 
 TILE_ROWS = 64, 128, 192, 256
@@ -41,7 +41,7 @@ def tile(
     """
     if not (isinstance(cluster, (tuple, list)) and len(cluster) == 2):
         raise ArgumentError(
-            f"cluster: must be a pair, blocks along m and along n; got {cluster!r}. Example: (2, 1)"
+            f"cluster: must be a pair, blocks along m and along n; got {shown(cluster)}. Example: (2, 1)"
         )
     plain = Config(
         bm,
