@@ -74,6 +74,7 @@ class Family(ABC):
     parameters: Parameters
     takes_groups = False  # whether its blocks find groups of ragged operands (share/groups.cuh)
     awaits_rows = False  # whether its blocks wait for rows of A that arrive meanwhile
+    walks_triangles = False  # whether of a symmetric D its blocks compute only tiles that meet one triangle
     has_owners = False  # whether its blocks store rows of D at their owners
     scalar_schedules: ScalarSchedules | None = None
     scalar_model: ScalarModel | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lapidist.knobs.knob import MACRO, TYPE, Knob, Knobs, Values, redefined
 from lapidist.knobs.shared_knobs import (
     ADDEND,
+    BOTH_HALVES,
     BYTES,
     COMMON,
     CONTIGUOUS,
@@ -66,6 +67,7 @@ MMA: Knobs = (
 # ---- sgemm ----
 
 SGEMM: Knobs = (
+    BOTH_HALVES,
     *COMMON,
     *TILE,
     RASTER,
@@ -159,8 +161,7 @@ FAMILY: Knobs = (
         MACRO,
     ),
     Knob("OWNERS", "ranks that own rows of D, each with a map of its own; 0: D is one matrix", 0, MACRO),
-    Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
-    Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0),
+    BOTH_HALVES,
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),

@@ -103,7 +103,23 @@ EPILOGUE: Knobs = (
 
 # ---- share/ ----
 
+
+
+def fold(longer: str, shorter: str) -> Default:
+    """How often the shorter side of a tile, or of a cluster's tiles, fits in the longer one; else 1."""
+
+    def times(values: Values) -> int:
+        whole, part = (values.get(f"B{side}", 1) * values.get(f"CLUSTER_{side}", 1) for side in (longer, shorter))
+        return max(1, whole // part) if isinstance(whole, int) and isinstance(part, int) else 1
+
+    return times
+
+
+BOTH_HALVES = Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0)
 REDUCTION: Knobs = (
+    Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
+    Knob("SQUARE_DOWN", "tiles of a square on the diagonal, along m", fold("N", "M")),
+    Knob("SQUARE_ACROSS", "the same along n", fold("M", "N")),
     Knob("SEPARATE", "1: separate reduction blocks", 0),
     Knob("WALK_OF_REDUCTION", "1: reduction blocks may be among the blocks", same_as("SEPARATE")),
     Knob("ATOMIC", "1: peers between the first and the last add in any order", 0),

@@ -51,7 +51,6 @@ from lapidist.problems.problem import BOTH, Problem
 from lapidist.problems.ragged import DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
-HALVES = {"lower": 1, "upper": 2, BOTH: 1}  # of D, as TRIANGLE counts them
 MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 
 
