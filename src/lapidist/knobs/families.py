@@ -39,6 +39,7 @@ SIMT: Knobs = (
     SCALAR,
     STORED_AS_READ,
     *redefined(TILE, STAGES=2),
+    BOTH_HALVES,
     SLICES,
     Knob(
         "COPIED",
@@ -67,10 +68,10 @@ MMA: Knobs = (
 # ---- sgemm ----
 
 SGEMM: Knobs = (
-    BOTH_HALVES,
     *COMMON,
     *TILE,
     RASTER,
+    BOTH_HALVES,
     *REGISTERS,
     SLICES,
     Knob("A_ALONG_K", "1: elements along k are adjacent in A; 0: along m"),
@@ -161,7 +162,6 @@ FAMILY: Knobs = (
         MACRO,
     ),
     Knob("OWNERS", "ranks that own rows of D, each with a map of its own; 0: D is one matrix", 0, MACRO),
-    BOTH_HALVES,
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),

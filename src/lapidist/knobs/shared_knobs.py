@@ -115,7 +115,6 @@ def fold(longer: str, shorter: str) -> Default:
     return times
 
 
-BOTH_HALVES = Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0)
 REDUCTION: Knobs = (
     Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
     Knob("SQUARE_DOWN", "tiles of a square on the diagonal, along m", fold("N", "M")),
@@ -136,6 +135,7 @@ def is_float_of_8_bits(values: Values) -> int:
     return int(values["T"] in FLOATS_OF_8_BITS)
 
 
+BOTH_HALVES = Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0)
 SCALAR = Knob("Scalar", "of alpha, beta, and of sums outside the tensor core", sums_of, TYPE)
 TENSOR: Knobs = (
     *COMMON,
@@ -143,6 +143,7 @@ TENSOR: Knobs = (
     SCALAR,
     Knob("Sum", "of sums in the tensor core", same_as("Scalar"), TYPE),
     Knob("Out", "the type of C and D", output_of, TYPE),
+    BOTH_HALVES,
     Knob("FLOATS_OF_8_BITS", "1: A and B are floats of 8 bits", is_float_of_8_bits, MACRO),
     *MODES,
     *EPILOGUE,

@@ -8,9 +8,10 @@ from operator import attrgetter
 
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.production import kernel_named
 from lapidist.kernels.wgmma.config_list import for_triangles
-from lapidist.kernels.wgmma.tiles import stores_both_halves, tiles_of_triangle
+from lapidist.kernels.wgmma.tiles import tiles_of_triangle
 from lapidist.planning.cost_table import Candidate, as_computed
 from lapidist.planning.covering_sets import best_of_class
 from lapidist.planning.mirror_pass import seconds_to_mirror
@@ -27,12 +28,31 @@ def modelled_choice(problem: Problem, device: Device) -> Candidate:
     """The best candidate that sums k as the best binary of the problem's class does. Of a triangle, the best
     one that leaves out the other triangle's tiles, if that is faster than all tiles.
     """
-    every = choose(problem, device, like=best_of_class(problem, device))
-    half = of_triangle(problem, device) if problem.triangle else None
+    if problem.triangle:
+        return of_triangle(problem, device)
+    return choose(problem, device, like=best_of_class(problem, device))
+
+
+def of_triangle(problem: Problem, device: Device) -> Candidate:
+    """The best candidate, with the mirror pass behind those that do not store both halves. Kernels that read a
+    schedule count the tiles that they leave out.
+    """
+    like = best_of_class(problem, device)  # which cuts k for a product of all tiles
+    every = choose(problem, device, like=None if like and like.kernel.family.walks_triangles else like)
+    every = replace(every, seconds=every.seconds + mirroring_seconds(problem, every.kernel, every.config))
+    half = by_wgmma(problem, device)
     return every if half is None or half.seconds >= every.seconds else half
 
 
-def of_triangle(problem: Problem, device: Device) -> Candidate | None:
+def mirroring_seconds(problem: Problem, kernel: Kernel, config: Config) -> float:
+    """Seconds of the pass that makes the other half of D, if the kernel does not store it."""
+    stored = ("BOTH_HALVES", 1) in kernel.macros(problem, config).items()
+    if problem.triangle != BOTH or stored:
+        return 0.0
+    return seconds_to_mirror(problem.m * problem.n * prod(problem.batch), problem.out_dtype)
+
+
+def by_wgmma(problem: Problem, device: Device) -> Candidate | None:
     """The best config of wgmma for one triangle's tiles, as fast as a product of half as many rows. Squares
     on the diagonal are whole, so each config has another number of tiles. None: none takes the problem.
     """
@@ -47,8 +67,7 @@ def of_triangle(problem: Problem, device: Device) -> Candidate | None:
         columns = -(-problem.n // (config.bn * config.cluster_n))
         rows = -(-tiles // columns) * config.bm * config.cluster_m
         seconds = weigh_one(with_rows(problem, rows), device, wgmma, config, WHOLE_TILES).seconds * factor
-        if problem.triangle == BOTH and not stores_both_halves(computed, config):
-            seconds += seconds_to_mirror(problem.m * problem.n * prod(problem.batch), problem.out_dtype)
+        seconds += mirroring_seconds(computed, wgmma, config)
         if best is None or seconds < best.seconds:
             whole = weigh_one(problem, device, wgmma, config, WHOLE_TILES)
             best = replace(whole, seconds=seconds) if whole.refusal is None else best
