@@ -45,9 +45,7 @@ def halved(problem: Problem, config: Knobs, walks: Any) -> Any:
     side = np.gcd(high, wide)
     triangle = Triangle(wide // side, high // side, HALVES[problem.triangle] == 2)
     leaves_out = walks & fill_squares(config)
-    return lambda tiles_m, tiles_n: np.where(
-        leaves_out, triangle.tiles(tiles_m, tiles_n), tiles_m * tiles_n
-    )
+    return lambda tiles_m, tiles_n: np.where(leaves_out, triangle.tiles(tiles_m, tiles_n), tiles_m * tiles_n)
 
 
 def macros(problem: Problem, config: Config) -> dict[str, object]:

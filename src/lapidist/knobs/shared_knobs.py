@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from lapidist.dtypes import TYPES
@@ -104,15 +105,14 @@ EPILOGUE: Knobs = (
 # ---- share/ ----
 
 
-
 def fold(longer: str, shorter: str) -> Default:
     """How often the shorter side of a tile, or of a cluster's tiles, fits in the longer one; else 1."""
 
-    def times(values: Values) -> int:
-        whole, part = (values.get(f"B{side}", 1) * values.get(f"CLUSTER_{side}", 1) for side in (longer, shorter))
-        return max(1, whole // part) if isinstance(whole, int) and isinstance(part, int) else 1
+    def of(values: Values, side: str) -> int:
+        numbers = values.get(f"B{side}"), values.get(f"CLUSTER_{side}")
+        return prod(number for number in numbers if isinstance(number, int))
 
-    return times
+    return lambda values: max(1, of(values, longer) // of(values, shorter))
 
 
 REDUCTION: Knobs = (

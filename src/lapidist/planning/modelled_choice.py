@@ -39,7 +39,11 @@ def of_triangle(problem: Problem, device: Device) -> Candidate:
     """
     like = best_of_class(problem, device)  # which cuts k for a product of all tiles
     every = choose(problem, device, like=None if like and like.kernel.family.walks_triangles else like)
-    every = replace(every, seconds=every.seconds + mirroring_seconds(problem, every.kernel, every.config))
+    every = replace(
+        every,
+        seconds=every.seconds
+        + mirroring_seconds(as_computed(problem, every.config), every.kernel, every.config),
+    )
     half = by_wgmma(problem, device)
     return every if half is None or half.seconds >= every.seconds else half
 

@@ -50,14 +50,7 @@ class TileGrid:
 
     @staticmethod
     def of(
-        m: int,
-        n: int,
-        k: int,
-        bm: int,
-        bn: int,
-        bk: int,
-        batches: int = 1,
-        triangle: Triangle | None = None,
+        m: int, n: int, k: int, bm: int, bn: int, bk: int, batches: int = 1, triangle: Triangle | None = None
     ) -> TileGrid:
         for name, extent in (("bm", bm), ("bn", bn), ("bk", bk)):
             at_least(name, extent, 1)

@@ -11,6 +11,7 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import FP8, TF32
 from lapidist.kernels.clipped_maps import refuse_cut_lines, refuse_many_lines
+from lapidist.kernels.halves import HALVES
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.macros import batched, epilogue, tensor_types
 from lapidist.kernels.parameters import OPERANDS, SCALES, SCHEDULE, SIZES, Parameters
@@ -47,7 +48,7 @@ from lapidist.kernels.wgmma.tiles import PATCH_ROWS, stores_both_halves, tiles_o
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import MOST_OWNERS, TensorMap
 from lapidist.problems.modes import PLAIN
-from lapidist.problems.problem import BOTH, Problem
+from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
