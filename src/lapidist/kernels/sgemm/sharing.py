@@ -63,7 +63,7 @@ class Fed(Family, ScalarModel):
         return ScheduleOption(True, launched=device.sms)
 
     def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
-        grid = grids_of(problem, rows, self.walks_triangles)
+        grid = grids_of(problem, rows, rows.walks)
         data_parallel, free = (
             ScheduleOption(accepted, launched=device.sms),
             accepted & (grid.tiles > 0) & (grid.iterations > 0),
