@@ -52,7 +52,7 @@ from lapidist.planning import modelled_choice
 from lapidist.planning.mirror_pass import Lies, mirroring
 from lapidist.planning.planner import choose
 from lapidist.problems.matrix import VECTOR_BYTES
-from lapidist.problems.problem import BOTH, Problem
+from lapidist.problems.problem import BOTH, COPIED, Problem
 from lapidist.schedule import Schedule
 
 Array = TypeVar("Array")
@@ -200,14 +200,14 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: t
     if half is None and of_itself and is_symmetric_anyway(bound, choices, call.stream, backend, precision):
         remember_symmetric(key, "", prepared(bound, choices, call.stream))
         return multiplied(call)
-    if half is None and of_itself and is_alike(bound) and precision not in EMULATIONS:
-        return in_one_launch(call, key, backend)
-    halved = of_triangle(call, half or "lower")
-    if half is None:
-        result = multiplied(halved)
+    if half is not None:
+        return half_written(of_triangle(call, half), bound, half, backend)
+    if precision in EMULATIONS:
+        result = multiplied(of_triangle(call, "lower"))
         mirror_of(result, backend, call.stream)
         return result
-    return half_written(halved, bound, half, backend)
+    alike = of_itself and is_alike(bound)
+    return in_one_launch(of_triangle(call, BOTH if alike else COPIED), key if alike else None, backend)
 
 
 def half_written(call: Call, bound: Bound, half: str, backend: Backend) -> Any:
@@ -226,10 +226,9 @@ def of_triangle(call: Call, triangle: str) -> Call:
 
 
 def in_one_launch(call: Call, key: Any, backend: Backend) -> Any:
-    """The product of a and its transpose: squares on the diagonal are symmetric as they are. A launch that
-    stores only one half, before a better kernel comes, is mirrored.
+    """A product whose kernel may store both halves. A launch that stores only one, or comes before a better
+    kernel does, is mirrored.
     """
-    call = of_triangle(call, BOTH)
     ready = prepared(call.bound(), call.choices, call.stream)
     before = ready.parts
     result = multiplied(call)

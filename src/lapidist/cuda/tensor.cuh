@@ -140,7 +140,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
           !ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]) IF_EPILOGUE(, m, n + e)));
     }
     if (EPILOGUE_STORES) continue;  // the function has stored all
-    if constexpr (BOTH_HALVES)  // for the second store
+    if constexpr (BOTH_HALVES)      // for the second store
 #pragma unroll
       for (int e = 0; e < D_VECTOR; ++e)
         const_cast<Laid*>(patch)[i / Cols * Pitch + i % Cols + e] = Laid(c.at[e]);

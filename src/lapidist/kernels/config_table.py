@@ -39,8 +39,8 @@ class Columns(Knobs):
 
 
 def grids_of(problem: Problem, config: Knobs, walks: Any = False) -> Grids:
-    """The grid of tiles of each config; the tiles of a cluster count as one. `walks`: whose kernels compute only
-    the tiles that meet one triangle.
+    """The grid of tiles of each config; the tiles of a cluster count as one. `walks`: whose kernels compute
+    only the tiles that meet one triangle.
     """
     bm, bn = sides(config)
     half = halved(problem, config, walks) if problem.triangle else None

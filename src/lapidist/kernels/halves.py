@@ -9,10 +9,10 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.problems.modes import PLAIN
-from lapidist.problems.problem import BOTH, Problem
+from lapidist.problems.problem import BOTH, COPIED, Problem
 from lapidist.schedule.triangle import Triangle
 
-HALVES = {"lower": 1, "upper": 2, BOTH: 1}  # of D, as TRIANGLE counts them
+LOWER, UPPER = 1, 2  # values of TRIANGLE
 
 
 def sides(config: Knobs) -> tuple[Any, Any]:
@@ -26,31 +26,46 @@ def fill_squares(config: Knobs) -> Any:
     return (high % wide == 0) | (wide % high == 0)
 
 
+def half_of(problem: Problem, stored_twice: bool) -> int:
+    """The triangle that is computed. What a second launch mirrors is the caller's lower one."""
+    if problem.triangle in (BOTH, COPIED):
+        return UPPER if problem.transposed and not stored_twice else LOWER
+    return UPPER if problem.triangle == "upper" else LOWER
+
+
+def stores_twice(problem: Problem) -> bool:
+    """Whether tiles are stored a second time, transposed (gemm/both_halves.cuh). Of a C in D's place, another
+    block would read what is stored there.
+    """
+    return problem.triangle in (BOTH, COPIED) and not problem.stores_d and not problem.in_place
+
+
 def triangle_of(problem: Problem, config: Config) -> Triangle | None:
-    """The tiles that a kernel with these walks computes; None: all of them."""
+    """The tiles that are computed, if tiles are left out at all; None: all of them."""
     if not problem.triangle or problem.modes != PLAIN or not fill_squares(config):
         return None
+    return in_squares(problem, config, gcd(*sides(config)))
+
+
+def in_squares(problem: Problem, config: Knobs, side: Any) -> Triangle:
+    """`side`: the shorter one of a tile."""
     high, wide = sides(config)
-    side = gcd(high, wide)
-    return Triangle(wide // side, high // side, HALVES[problem.triangle] == 2)
+    return Triangle(wide // side, high // side, half_of(problem, stores_twice(problem)) == UPPER)
 
 
 def halved(problem: Problem, config: Knobs, walks: Any) -> Any:
-    """A function that counts a matrix' tiles, of one config or of columns of many. `walks`: whose kernels leave
-    tiles out.
+    """A function that counts a matrix' tiles, of one config or of columns of many. `walks`: whose kernels
+    leave tiles out.
     """
     if not problem.triangle or problem.modes != PLAIN or not np.any(walks):
         return None
-    high, wide = sides(config)
-    side = np.gcd(high, wide)
-    triangle = Triangle(wide // side, high // side, HALVES[problem.triangle] == 2)
-    leaves_out = walks & fill_squares(config)
+    triangle, leaves_out = (in_squares(problem, config, np.gcd(*sides(config))), walks & fill_squares(config))
     return lambda tiles_m, tiles_n: np.where(leaves_out, triangle.tiles(tiles_m, tiles_n), tiles_m * tiles_n)
 
 
 def macros(problem: Problem, config: Config) -> dict[str, object]:
-    """TRIANGLE; and BOTH_HALVES, if tiles are stored a second time, transposed."""
+    """TRIANGLE, and BOTH_HALVES."""
     if triangle_of(problem, config) is None:
         return {}
-    both = problem.triangle == BOTH and not problem.stores_d
-    return {"TRIANGLE": HALVES[problem.triangle], **({"BOTH_HALVES": 1} if both else {})}
+    twice = stores_twice(problem)
+    return {"TRIANGLE": half_of(problem, twice), **({"BOTH_HALVES": 1} if twice else {})}

@@ -16,7 +16,7 @@ from lapidist.planning.cost_table import Candidate, as_computed
 from lapidist.planning.covering_sets import best_of_class
 from lapidist.planning.mirror_pass import seconds_to_mirror
 from lapidist.planning.planner import candidates, choose, weigh_one
-from lapidist.problems.problem import BOTH, Problem
+from lapidist.problems.problem import BOTH, COPIED, Problem
 from lapidist.schedule.sharing_choice import Sharing
 
 WHOLE_TILES = Sharing(schedule="data_parallel")
@@ -34,8 +34,8 @@ def modelled_choice(problem: Problem, device: Device) -> Candidate:
 
 
 def of_triangle(problem: Problem, device: Device) -> Candidate:
-    """The best candidate, with the mirror pass behind those that do not store both halves. Kernels that read a
-    schedule count the tiles that they leave out.
+    """The best candidate, with the mirror pass behind those that do not store both halves. Kernels that
+    read a schedule count the tiles that they leave out.
     """
     like = best_of_class(problem, device)  # which cuts k for a product of all tiles
     every = choose(problem, device, like=None if like and like.kernel.family.walks_triangles else like)
@@ -51,7 +51,7 @@ def of_triangle(problem: Problem, device: Device) -> Candidate:
 def mirroring_seconds(problem: Problem, kernel: Kernel, config: Config) -> float:
     """Seconds of the pass that makes the other half of D, if the kernel does not store it."""
     stored = ("BOTH_HALVES", 1) in kernel.macros(problem, config).items()
-    if problem.triangle != BOTH or stored:
+    if problem.triangle not in (BOTH, COPIED) or stored:
         return 0.0
     return seconds_to_mirror(problem.m * problem.n * prod(problem.batch), problem.out_dtype)
 

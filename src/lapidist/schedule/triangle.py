@@ -9,8 +9,8 @@ from lapidist.schedule.numbers import smaller
 
 
 class Triangle(NamedTuple):
-    """D is counted in squares of `down` x `across` tiles, whose sides are equally long. The functions are those
-    of `cuda/share/triangle.cuh`, which draws the order.
+    """D is counted in squares of `down` x `across` tiles, whose sides are equally long. The functions are
+    those of `cuda/share/triangle.cuh`, which draws the order.
     """
 
     down: int

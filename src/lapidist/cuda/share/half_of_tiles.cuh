@@ -7,7 +7,8 @@
 
 struct HalfOfTiles {
   static constexpr bool UPPER = TRIANGLE == 2;
-  static constexpr int DOWN = UPPER ? SQUARE_ACROSS : SQUARE_DOWN, ACROSS = UPPER ? SQUARE_DOWN : SQUARE_ACROSS;
+  static constexpr int DOWN = UPPER ? SQUARE_ACROSS : SQUARE_DOWN,
+                       ACROSS = UPPER ? SQUARE_DOWN : SQUARE_ACROSS;
   Triangle triangle;
 
   // `panel`: rows of tiles in a band.

@@ -27,8 +27,9 @@ __device__ __forceinline__ void finish(const Product& p, const Task& task, const
     Out* const D = task.D + p.d.to_matrix(task.inner, task.outer);
     const int first = row + number * Patches::LINES;
     store_patch<Patches::LINES, WN, Patches::PITCH>(
-        patch, task.C + p.c.to_matrix(task.inner, task.outer), p.c.row, p.c.col, D, p.d.row, first, col, p.M, p.N,
-        p.alpha, p.beta IF_EPILOGUE(, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes)),
+        patch, task.C + p.c.to_matrix(task.inner, task.outer), p.c.row, p.c.col, D, p.d.row, first, col, p.M,
+        p.N, p.alpha,
+        p.beta IF_EPILOGUE(, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes)),
         task.modes);
     if constexpr (BOTH_HALVES)
       store_mirrored_patch<Patches::LINES, WN, Patches::PITCH>(patch, D, p.d.row, first, col, p.M);
