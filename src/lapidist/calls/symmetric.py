@@ -260,9 +260,7 @@ def bound_matrices(call: Call) -> Bound:
 
 
 def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
-    """A product of complex numbers and its conjugated mirror image, with a real diagonal. All of it is
-    computed: the real matrices that it is made of are not symmetric.
-    """
+    """A product of complex numbers and its conjugated mirror image, with a real diagonal."""
     backend = backend_at(choose_place(bound.a.device, call.choices.device))
     require_place(bound, backend)
     if bound.is_of_halves:
@@ -273,10 +271,9 @@ def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
     if not backend.plans:
         return on_the_host(bound, half)
     if half is not None:
-        return half_written(call, bound, half, backend)
-    result = multiplied(call)
-    target = operand_of(native(result), "out")
-    mirror(target, target, "lower", True, backend, call.stream)
+        return half_written(of_triangle(call, half), bound, half, backend)
+    result = multiplied(of_triangle(call, "lower"))
+    mirror_of(result, backend, call.stream)
     return result
 
 

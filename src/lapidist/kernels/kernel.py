@@ -313,7 +313,7 @@ class Kernel:
         fused = problem.fused.defines(in_order, joins) if problem.fused else {}
         of_problem = facts_of(problem, self.family).macros
         if self.family.walks_triangles:
-            of_problem = {**of_problem, **halves.macros(problem, config)}
+            of_problem = {**of_problem, **halves.macros(problem, config, halves.stores_twice(problem))}
         return {**config.defines(), **of_config, **scheduling, **self.defines, **of_problem, **fused}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from lapidist.dtypes import TYPES
@@ -104,21 +103,10 @@ EPILOGUE: Knobs = (
 
 # ---- share/ ----
 
-
-def fold(longer: str, shorter: str) -> Default:
-    """How often the shorter side of a tile, or of a cluster's tiles, fits in the longer one; else 1."""
-
-    def of(values: Values, side: str) -> int:
-        numbers = values.get(f"B{side}"), values.get(f"CLUSTER_{side}")
-        return prod(number for number in numbers if isinstance(number, int))
-
-    return lambda values: max(1, of(values, longer) // of(values, shorter))
-
-
 REDUCTION: Knobs = (
     Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
-    Knob("SQUARE_DOWN", "tiles of a square on the diagonal, along m", fold("N", "M")),
-    Knob("SQUARE_ACROSS", "the same along n", fold("M", "N")),
+    Knob("SQUARE_DOWN", "tiles of a square on the diagonal, along m", 1),
+    Knob("SQUARE_ACROSS", "the same along n", 1),
     Knob("SEPARATE", "1: separate reduction blocks", 0),
     Knob("WALK_OF_REDUCTION", "1: reduction blocks may be among the blocks", same_as("SEPARATE")),
     Knob("ATOMIC", "1: peers between the first and the last add in any order", 0),

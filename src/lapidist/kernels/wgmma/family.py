@@ -10,8 +10,8 @@ from typing import Any
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import FP8, TF32
+from lapidist.kernels import halves
 from lapidist.kernels.clipped_maps import refuse_cut_lines, refuse_many_lines
-from lapidist.kernels.halves import half_of
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.macros import batched, epilogue, tensor_types
 from lapidist.kernels.parameters import OPERANDS, SCALES, SCHEDULE, SIZES, Parameters
@@ -151,9 +151,7 @@ class Wgmma(Warpgroups):
             return {**macros, "ALONG_M": int(config.exchanged)}
         if scheduled or tiles_of_triangle(problem, config) is None:
             return macros
-        twice = stores_both_halves(problem, config)
-        both = {"BOTH_HALVES": 1} if twice else {}
-        return {**macros, "TRIANGLE": half_of(problem, twice), **both}
+        return {**macros, **halves.macros(problem, config, stores_both_halves(problem, config))}
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         return parts_of_tiles(problem, config)

@@ -10,8 +10,7 @@
 #include "share/sharing.cuh"
 
 constexpr int TILES_HIGH = BM * CLUSTER_M, TILES_WIDE = BN * CLUSTER_N;
-constexpr int SQUARE = TILES_HIGH > TILES_WIDE ? TILES_HIGH : TILES_WIDE;
-static_assert(!TRIANGLE || (SQUARE % TILES_HIGH == 0 && SQUARE % TILES_WIDE == 0), "tiles fill squares");
+static_assert(SQUARE_DOWN == 1 || SQUARE_ACROSS == 1, "squares are as wide as a tile's larger side");
 static_assert(!TRIANGLE || !(SCHEDULED || RAGGED || PACK_A || PACK_B), "tiles come in this order");
 
 struct TriangleTiles {
