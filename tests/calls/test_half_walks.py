@@ -118,6 +118,22 @@ def test_columns_that_touch_and_a_transposed_operand() -> None:
         assert (out[here[half]] == product(a.T)[here[half]]).all()
 
 
+@pytest.mark.parametrize(("walk", "half"), in_turns(WALKS[:8], ["lower", "upper"]))
+def test_complex_numbers_have_two_columns_for_each_row(walk: Any, half: str) -> None:
+    kernel, dtype, config = walk
+    n = 3 * max(config.bm, config.bn) - 5
+    a, b = whole_numbers(n, 4, dtype=dtype), whole_numbers(4, 2 * n, dtype=dtype)
+    out = np.full((n, 2 * n), UNWRITTEN, dtype)
+    operation = Operation(types=Types(triangle=half))
+    multiplied(Call(a, b, None, out, operation, Choices("machine", kernel, config, WHOLE)))
+    row, column = np.indices(out.shape)
+    here = row >= column // 2 if half == "lower" else row <= column // 2
+    tile = row // config.bm * n + column // config.bn
+    computed = np.isin(tile, np.unique(tile[here]))
+    assert (out[computed] == (a @ b)[computed]).all()
+    assert (out[~computed] == UNWRITTEN).all()
+
+
 @pytest.mark.parametrize("exchanged", [False, True])
 def test_the_half_that_is_mirrored_is_the_computed_one(
     exchanged: bool, monkeypatch: pytest.MonkeyPatch

@@ -2,8 +2,8 @@
 
     product of one triangle -> D, or beside it -> mirror.cu -> both halves of D, or its own half of it
 
-wgmma leaves out whole tiles of the other triangle. Other kernels compute it too, and it is replaced by the
-mirror image: D is symmetric bit by bit, by every kernel.
+Kernels leave out whole tiles of the other triangle. Most store what they compute twice; behind others a pass
+copies the mirror image: D is symmetric bit by bit, by every kernel.
 
 A matrix times its own transpose needs no mirror where each element sums its products in one order: they
 commute. So gram multiplies as any other call does where that is faster, as of few rows.
@@ -81,7 +81,7 @@ def gram(
 ) -> Array:
     """The products of all rows of a matrix with each other, alpha a a^T + beta c, at half the work.
 
-    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c, at all of the work.
+    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c.
 
     Parameters
     ----------

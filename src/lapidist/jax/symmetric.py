@@ -40,7 +40,7 @@ def gram(
     """alpha a a^T + beta c at half the work, or with trans alpha a^T a + beta c, exactly symmetric; c is
     symmetric. On several devices each computes all of its part.
 
-    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c, at all of the work.
+    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c.
 
     `epilogue` and `symmetric` are those of lapidist.gram; other arguments are gemm's."""
     types = types_of(out_dtype, preferred_element_type, None, precision, None, invariant)
