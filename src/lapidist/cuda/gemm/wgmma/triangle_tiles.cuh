@@ -10,7 +10,7 @@
 #include "share/sharing.cuh"
 
 constexpr int TILES_HIGH = BM * CLUSTER_M, TILES_WIDE = BN * CLUSTER_N;
-static_assert(SQUARE_DOWN == 1 || SQUARE_ACROSS == 1, "squares are as wide as a tile's larger side");
+static_assert(SQUARE_DOWN == 1 || SQUARE_ACROSS == 1, "tiles fill squares");
 static_assert(!TRIANGLE || !(SCHEDULED || RAGGED || PACK_A || PACK_B), "tiles come in this order");
 
 struct TriangleTiles {
