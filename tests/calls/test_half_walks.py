@@ -94,8 +94,7 @@ def test_tiles_of_the_other_triangle_are_left_out(walk: Any, half: str) -> None:
     assert (out[~computed] == UNWRITTEN).all()
 
 
-@pytest.mark.parametrize("half", [BOTH, COPIED])
-@pytest.mark.parametrize("walk", [WALKS[1], WALKS[3], WALKS[7]], ids=lambda walk: walk[0])
+@pytest.mark.parametrize(("walk", "half"), in_turns([WALKS[7], WALKS[3], WALKS[1]], [BOTH, COPIED]))
 def test_symmetric_bit_by_bit_where_tiles_are_cut_otherwise(walk: Any, half: str) -> None:
     """Stream-K cuts the k of two tiles of one square at different places."""
     _, dtype, config = walk

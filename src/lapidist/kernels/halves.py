@@ -23,7 +23,7 @@ def sides(config: Knobs) -> tuple[Any, Any]:
 def in_columns(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     """Both sides of a tile in columns of D: those of complex numbers have two for each row."""
     high, wide = sides(config)
-    return high * (problem.n // max(1, problem.m)), wide
+    return high * max(1, problem.n // max(1, problem.m)), wide
 
 
 def fill_squares(problem: Problem, config: Knobs) -> Any:
