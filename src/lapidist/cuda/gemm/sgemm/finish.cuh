@@ -116,7 +116,7 @@ __device__ __forceinline__ void finish(const Product& p, Pipeline& pipeline, con
     bring_together(pipeline.meeting, position.slice, acc, sums);  // those of a reduction block are zero
     finish_unit(p, pipeline, work, workspace, position, sums);
   } else {
-    if (RAGGED || BOTH_HALVES) keep_in_banks(p, &pipeline, acc);
+    if (RAGGED) keep_in_banks(p, &pipeline, acc);
     finish_unit(p, pipeline, work, workspace, position, acc);
   }
 }
