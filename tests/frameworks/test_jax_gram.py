@@ -116,7 +116,7 @@ def test_epilogues_and_their_gradients(rng: Any, dtype: str, trans: bool) -> Non
 def test_an_epilogue_is_in_the_same_operation() -> None:
     """Without a gradient. Emulated sums are those of XLA's function."""
     a = np.ones((9, 300), np.float32)
-    for epilogue, half in ((lapidist.epilogues.relu, "both"), (squashed(scale=1.0, base=a[:, :9]), "lower")):
+    for epilogue, half in ((lapidist.epilogues.relu, "both"), (squashed(scale=1.0, base=a[:, :9]), "copied")):
         program = str(
             jax.make_jaxpr(
                 lambda a, e=epilogue, h=half: lj.gram(
@@ -254,7 +254,7 @@ def test_a_known_product_is_mirrored_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -
     traced = jax.make_jaxpr(partial(lj.matmul, symmetric=True))(a, a.T)
     known, outlines = traced.eqns[0].params["product"], [(a.shape, "bfloat16"), (a.T.shape, "bfloat16")]
     text = products.written(known, outlines)
-    assert handlers.ready.__wrapped__(text.encode(), 0, (0, 0)) == ("mirrored", "lower")
+    assert handlers.ready.__wrapped__(text.encode(), 0, (0, 0)) == ("mirrored", "copied")
     (*fields, of_itself), outlines = json.loads(text)
     assert of_itself is False
     earlier = json.dumps([fields, outlines]).encode()

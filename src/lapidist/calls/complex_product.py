@@ -35,6 +35,7 @@ from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.frameworks.real_views import real_view
 from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, square_for
 from lapidist.planning.widening_pass import COLUMNS, ROWS, Widening
+from lapidist.problems.problem import OTHER_HALF
 
 
 def multiplied(bound: Bound, call: Call, multiply: Multiply, key: Any) -> Any:
@@ -84,6 +85,7 @@ def require_place(bound: Bound, backend: Backend, stream: Any) -> None:
 
 class ComplexProduct(RealForms):
     routing = Routing()  # of the product of real numbers
+    triangle = ""  # of its result, if only that half must be right
 
     def run(self) -> Any:
         bound = self.bound
@@ -95,8 +97,9 @@ class ComplexProduct(RealForms):
         square = self._square(prod(d.shape[:-2]))
         if square is not None and self._in_squares(square, a, b, c, d):
             return bound.deliver(result)
-        transposed = not rows_touch(d)
+        transposed, self.triangle = not rows_touch(d), self.call.operation.types.triangle
         if transposed:
+            self.triangle = OTHER_HALF[self.triangle]
             self._require_rows(d)
             a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), self._transposed(d)
         reads = bound.alpha != 0 and a.shape[-1] != 0
@@ -262,7 +265,7 @@ class ComplexProduct(RealForms):
     ) -> None:
         types_of_call = self.call.operation.types
         precision = IEEE if types_of_call.precision == THREE_PRODUCTS else types_of_call.precision
-        types = Types(precision=precision, invariant=types_of_call.invariant)
+        types = Types(precision=precision, invariant=types_of_call.invariant, triangle=self.triangle)
         operation = Operation(False, False, False, *numbers, types, self.routing, epilogue=epilogue)
         arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
         call = Call(*arrays, operation, self.call.choices, self.call.stream)

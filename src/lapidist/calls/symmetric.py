@@ -2,8 +2,8 @@
 
     product of one triangle -> D, or beside it -> mirror.cu -> both halves of D, or its own half of it
 
-wgmma leaves out whole tiles of the other triangle. Other kernels compute it too, and it is replaced by the
-mirror image: D is symmetric bit by bit, by every kernel.
+Kernels leave out whole tiles of the other triangle. Most store what they compute twice; behind others a pass
+copies the mirror image: D is symmetric bit by bit, by every kernel.
 
 A matrix times its own transpose needs no mirror where each element sums its products in one order: they
 commute. So gram multiplies as any other call does where that is faster, as of few rows.
@@ -52,7 +52,7 @@ from lapidist.planning import modelled_choice
 from lapidist.planning.mirror_pass import Lies, mirroring
 from lapidist.planning.planner import choose
 from lapidist.problems.matrix import VECTOR_BYTES
-from lapidist.problems.problem import BOTH, Problem
+from lapidist.problems.problem import BOTH, COPIED, Problem
 from lapidist.schedule import Schedule
 
 Array = TypeVar("Array")
@@ -81,7 +81,7 @@ def gram(
 ) -> Array:
     """The products of all rows of a matrix with each other, alpha a a^T + beta c, at half the work.
 
-    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c, at all of the work.
+    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c.
 
     Parameters
     ----------
@@ -200,14 +200,14 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: t
     if half is None and of_itself and is_symmetric_anyway(bound, choices, call.stream, backend, precision):
         remember_symmetric(key, "", prepared(bound, choices, call.stream))
         return multiplied(call)
-    if half is None and of_itself and is_alike(bound) and precision not in EMULATIONS:
-        return in_one_launch(call, key, backend)
-    halved = of_triangle(call, half or "lower")
-    if half is None:
-        result = multiplied(halved)
+    if half is not None:
+        return half_written(of_triangle(call, half), bound, half, backend)
+    if precision in EMULATIONS:
+        result = multiplied(of_triangle(call, "lower"))
         mirror_of(result, backend, call.stream)
         return result
-    return half_written(halved, bound, half, backend)
+    alike = of_itself and is_alike(bound)
+    return in_one_launch(of_triangle(call, BOTH if alike else COPIED), key if alike else None, backend)
 
 
 def half_written(call: Call, bound: Bound, half: str, backend: Backend) -> Any:
@@ -226,10 +226,9 @@ def of_triangle(call: Call, triangle: str) -> Call:
 
 
 def in_one_launch(call: Call, key: Any, backend: Backend) -> Any:
-    """The product of a and its transpose: squares on the diagonal are symmetric as they are. A launch that
-    stores only one half, before a better kernel comes, is mirrored.
+    """A product whose kernel may store both halves. A launch that stores only one, or comes before a better
+    kernel does, is mirrored.
     """
-    call = of_triangle(call, BOTH)
     ready = prepared(call.bound(), call.choices, call.stream)
     before = ready.parts
     result = multiplied(call)
@@ -261,9 +260,7 @@ def bound_matrices(call: Call) -> Bound:
 
 
 def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
-    """A product of complex numbers and its conjugated mirror image, with a real diagonal. All of it is
-    computed: the real matrices that it is made of are not symmetric.
-    """
+    """A product of complex numbers and its conjugated mirror image, with a real diagonal."""
     backend = backend_at(choose_place(bound.a.device, call.choices.device))
     require_place(bound, backend)
     if bound.is_of_halves:
@@ -274,10 +271,9 @@ def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
     if not backend.plans:
         return on_the_host(bound, half)
     if half is not None:
-        return half_written(call, bound, half, backend)
-    result = multiplied(call)
-    target = operand_of(native(result), "out")
-    mirror(target, target, "lower", True, backend, call.stream)
+        return half_written(of_triangle(call, half), bound, half, backend)
+    result = multiplied(of_triangle(call, "lower"))
+    mirror_of(result, backend, call.stream)
     return result
 
 
@@ -306,11 +302,9 @@ def all_tiles_alike(schedule: Schedule) -> bool:
 
 @lru_cache(maxsize=256)
 def half_is_faster(problem: Problem, chip: Device) -> bool:
+    """Whether leaving out tiles is faster than all of them, which is no slower where none are left out."""
     half = modelled_choice.of_triangle(problem, chip)
-    if half is None:
-        return False
-    every = choose(replace(problem, triangle=""), chip).seconds
-    return half.seconds < every
+    return half.seconds < choose(replace(problem, triangle=""), chip).seconds
 
 
 def zeros(bound: Bound) -> Any:

@@ -140,14 +140,32 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
           !ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]) IF_EPILOGUE(, m, n + e)));
     }
     if (EPILOGUE_STORES) continue;  // the function has stored all
+    if constexpr (BOTH_HALVES)      // for the second store
+#pragma unroll
+      for (int e = 0; e < D_VECTOR; ++e)
+        const_cast<Laid*>(patch)[i / Cols * Pitch + i % Cols + e] = Laid(c.at[e]);
+    // Above the diagonal another tile's mirror image is stored.
+    const int last = BOTH_HALVES ? min_of(N - 1, m) : N - 1;
     Out* const to = D + modes.to_row(m, d_row) + modes.to_col(n);
-    if (whole) {
+    if (last - n >= D_VECTOR - 1) {
       *reinterpret_cast<Vector<Out, D_VECTOR>*>(to) = c;
     } else {
 #pragma unroll
       for (int e = 0; e < D_VECTOR; ++e)
-        if (e == 0 || e < N - n) to[e] = c.at[e];
+        if ((!BOTH_HALVES && e == 0) || e <= last - n) to[e] = c.at[e];
     }
 #endif
+  }
+}
+
+// The patch's elements below the diagonal of a symmetric D, as store_patch left them, to their mirror images.
+template <int Rows, int Cols, int Pitch, typename Laid>
+__device__ __forceinline__ void store_mirrored_patch(const Laid* patch, Out* D, i64 d_row, int row, int col,
+                                                     int M) {
+  __syncwarp();  // lanes read what others wrote
+#pragma unroll 4
+  for (int i = threadIdx.x % 32; i < Rows * Cols; i += 32) {
+    const int down = i % Rows, across = i / Rows, m = row + down, n = col + across;
+    if (m < M && n < m) D[n * d_row + m] = Out(patch[down * Pitch + across]);
   }
 }

@@ -29,6 +29,7 @@ from lapidist.jax.eight_bits import Factors, small_linear, small_of
 from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind_all
 from lapidist.jax.product import Product, operands_of, outline_of
+from lapidist.problems.problem import COPIED
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -325,7 +326,7 @@ def halved(product: Product, arrays: dict[str, Any], symmetric: Any) -> Product:
     require_square(bound, declared)
     if bound.is_complex:
         require_hermitian(bound, False)
-    return product._replace(triangle="lower")
+    return product._replace(triangle="lower" if product.is_emulated else COPIED)
 
 
 def checked(product: Product, arrays: dict[str, Any], names: tuple[str, ...], vectors: bool) -> Bound:

@@ -18,7 +18,7 @@ from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind
 from lapidist.jax.product import Product
 from lapidist.jax.public_calls import arrays_and_numbers, checked, flag, naming_types, place, scaled, types_of
-from lapidist.problems.problem import BOTH
+from lapidist.problems.problem import BOTH, COPIED
 
 
 @naming_types
@@ -40,7 +40,7 @@ def gram(
     """alpha a a^T + beta c at half the work, or with trans alpha a^T a + beta c, exactly symmetric; c is
     symmetric. On several devices each computes all of its part.
 
-    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c, at all of the work.
+    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c.
 
     `epilogue` and `symmetric` are those of lapidist.gram; other arguments are gemm's."""
     types = types_of(out_dtype, preferred_element_type, None, precision, None, invariant)
@@ -62,7 +62,7 @@ def gram(
         require_hermitian(bound, True)
         return of_conjugate(product, distinct_arrays(arrays))
     lies_alike = after is not None and has_tiles(after)
-    halved = "lower" if c is not None or product.is_emulated or lies_alike else BOTH
+    halved = "lower" if product.is_emulated else COPIED if c is not None or lies_alike else BOTH
     product = product._replace(triangle=halved, of_itself=True)
     checked(product, arrays, (*names, *product.of_epilogue), False)
     return of_itself(product, distinct_arrays(arrays))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.config import Config, Knobs
+from lapidist.kernels.halves import halved, sides
 from lapidist.problems.problem import Problem
 from lapidist.schedule.schedule_options import Grids
 
@@ -37,7 +38,10 @@ class Columns(Knobs):
         return super().cluster
 
 
-def grids_of(problem: Problem, config: Knobs) -> Grids:
-    """The grid of tiles of each config; the tiles of a cluster count as one."""
-    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
-    return Grids.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
+def grids_of(problem: Problem, config: Knobs, walks: Any = False) -> Grids:
+    """The grid of tiles of each config; the tiles of a cluster count as one. `walks`: whose kernels compute
+    only the tiles that meet one triangle.
+    """
+    bm, bn = sides(config)
+    half = halved(problem, config, walks) if problem.triangle else None
+    return Grids.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch), half)

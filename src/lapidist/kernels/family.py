@@ -75,6 +75,7 @@ class Family(ABC):
     takes_groups = False  # whether its blocks find groups of ragged operands (share/groups.cuh)
     guards = False  # whether its blocks do nothing where a number in memory says so (modes.cuh)
     awaits_rows = False  # whether its blocks wait for rows of A that arrive meanwhile
+    walks_triangles = False  # whether of a symmetric D its blocks compute only tiles that meet one triangle
     has_owners = False  # whether its blocks store rows of D at their owners
     scalar_schedules: ScalarSchedules | None = None
     scalar_model: ScalarModel | None = None

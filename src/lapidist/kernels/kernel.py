@@ -13,6 +13,7 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
+from lapidist.kernels import halves
 from lapidist.kernels.family import Family
 from lapidist.kernels.rules.every import ALONE, EVERY, ORDERED, WHOLE_STAGES, loaders
 from lapidist.kernels.rules.problem_facts import facts_of
@@ -152,9 +153,6 @@ class Kernel:
         """Bytes of dynamic shared memory."""
         return shared_bytes_of(problem, self.family, config)
 
-    def tiles(self, problem: Problem, config: Config) -> int:
-        return -(-problem.m // config.bm) * -(-problem.n // config.bn)
-
     def grid(self, problem: Problem, config: Config, device: Device) -> tuple[int, int, int]:
         """Tiles along x, the batch along y and z. A persistent kernel has a few blocks for each SM, which
         loop over tiles. Where operands are packed first, blocks without a tile help to pack.
@@ -164,7 +162,7 @@ class Kernel:
             return grid
         if problem.modes.ragged is not None:
             return self.grid_of_groups(problem, problem.modes.ragged, config, device), 1, 1
-        tiles = self.tiles(problem, config)
+        tiles = self.tile_grid(problem, config).tiles_of_matrix
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
             return tiles, inner, outer
@@ -215,8 +213,10 @@ class Kernel:
 
     def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
         """The tiles as schedules count them: those of a cluster are one."""
-        bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
-        return TileGrid.of(problem.m, problem.n, problem.k, bm, bn, max(config.bk, 1), prod(problem.batch))
+        bm, bn = halves.sides(config)
+        half = halves.triangle_of(problem, config) if self.family.walks_triangles else None
+        extents = problem.m, problem.n, problem.k
+        return TileGrid.of(*extents, bm, bn, max(config.bk, 1), prod(problem.batch), half)
 
     def sum_rows(self, config: Config) -> int:
         """Rows of a thread's sums, which a separate reduction divides among blocks. On tensor cores, the
@@ -312,6 +312,8 @@ class Kernel:
         in_order, joins = not problem.modes.scatter_cols, self.family.joins_values(problem)
         fused = problem.fused.defines(in_order, joins) if problem.fused else {}
         of_problem = facts_of(problem, self.family).macros
+        if self.family.walks_triangles:
+            of_problem = {**of_problem, **halves.macros(problem, config, halves.stores_twice(problem))}
         return {**config.defines(), **of_config, **scheduling, **self.defines, **of_problem, **fused}
 
 

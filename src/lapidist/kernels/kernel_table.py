@@ -29,6 +29,7 @@ class Rows(Columns):
         self.worth = np.array([kernel.worth for kernel in self.kernels])
         self.longer = np.array([kernel.longer for kernel in self.kernels])
         self.scheduled = np.array([kernel.family.scheduled for kernel in self.kernels])
+        self.walks = np.array([kernel.family.walks_triangles for kernel in self.kernels])
         self.lesson = np.array([kernel.kind != "production" for kernel in self.kernels])
         shares = [kernel.family.shares_of_speed(math, config) for _, kernel, config, _ in listed]
         self.unaligned, self.across_k = np.array(shares).T
@@ -74,6 +75,7 @@ class ScalarRow(Knobs):
     worth: Any
     longer: Any
     scheduled: Any
+    walks: Any
     unaligned: Any
     across_k: Any
 
@@ -82,7 +84,7 @@ class ScalarRow(Knobs):
         (config,) = self.configs
         for name in (*KNOBS, "by_warps", "threads"):
             setattr(self, name, getattr(config, name))
-        for name in ("efficiency", "worth", "longer", "scheduled", "unaligned", "across_k"):
+        for name in ("efficiency", "worth", "longer", "scheduled", "walks", "unaligned", "across_k"):
             setattr(self, name, getattr(rows, name)[0].item())
         self.longer_by_lines = rows.longer_by_lines[:, 0].tolist()
         self.cached: dict[Any, Any] = {}  # as in Rows

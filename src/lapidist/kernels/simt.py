@@ -38,6 +38,7 @@ class Simt(Blocks):
     parameters = SIMT_PARAMETERS
     takes_groups = True
     guards = True
+    walks_triangles = True
 
     def refuse(self, problem: Problem) -> str | None:
         strided = refuse_strided("D", problem.d, "row") if problem.modes.groups is None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lapidist.knobs.knob import MACRO, TYPE, Knob, Knobs, Values, redefined
 from lapidist.knobs.shared_knobs import (
     ADDEND,
+    BOTH_HALVES,
     BYTES,
     COMMON,
     CONTIGUOUS,
@@ -38,6 +39,7 @@ SIMT: Knobs = (
     SCALAR,
     STORED_AS_READ,
     *redefined(TILE, STAGES=2),
+    BOTH_HALVES,
     SLICES,
     Knob(
         "COPIED",
@@ -69,6 +71,7 @@ SGEMM: Knobs = (
     *COMMON,
     *TILE,
     RASTER,
+    BOTH_HALVES,
     *REGISTERS,
     SLICES,
     Knob("A_ALONG_K", "1: elements along k are adjacent in A; 0: along m"),
@@ -159,8 +162,6 @@ FAMILY: Knobs = (
         MACRO,
     ),
     Knob("OWNERS", "ranks that own rows of D, each with a map of its own; 0: D is one matrix", 0, MACRO),
-    Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
-    Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0),
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),

@@ -105,6 +105,9 @@ EPILOGUE: Knobs = (
 # ---- share/ ----
 
 REDUCTION: Knobs = (
+    Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
+    Knob("SQUARE_DOWN", "tiles of a square on the diagonal, along m", 1),
+    Knob("SQUARE_ACROSS", "the same along n", 1),
     Knob("SEPARATE", "1: separate reduction blocks", 0),
     Knob("WALK_OF_REDUCTION", "1: reduction blocks may be among the blocks", same_as("SEPARATE")),
     Knob("ATOMIC", "1: peers between the first and the last add in any order", 0),
@@ -121,6 +124,7 @@ def is_float_of_8_bits(values: Values) -> int:
     return int(values["T"] in FLOATS_OF_8_BITS)
 
 
+BOTH_HALVES = Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0)
 SCALAR = Knob("Scalar", "of alpha, beta, and of sums outside the tensor core", sums_of, TYPE)
 TENSOR: Knobs = (
     *COMMON,
@@ -128,6 +132,7 @@ TENSOR: Knobs = (
     SCALAR,
     Knob("Sum", "of sums in the tensor core", same_as("Scalar"), TYPE),
     Knob("Out", "the type of C and D", output_of, TYPE),
+    BOTH_HALVES,
     Knob("FLOATS_OF_8_BITS", "1: A and B are floats of 8 bits", is_float_of_8_bits, MACRO),
     *MODES,
     *EPILOGUE,

@@ -80,7 +80,7 @@ class CostTable:
             self._read_options()
 
     def _read_options(self) -> None:
-        rows, grid = self.rows, grids_of(self.problem, self.rows)
+        rows, grid = self.rows, grids_of(self.problem, self.rows, self.rows.walks)
         self.accepted &= grid.tiles <= INT_LIMIT
         self.any = bool(np.count_nonzero(self.accepted))
         if not self.any:

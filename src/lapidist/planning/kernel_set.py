@@ -84,7 +84,7 @@ def options_of(
     """The schedules that binaries of these variants can run; none if they do not take the problem. `problem`:
     as the kernel computes it.
     """
-    grid, family = grids_of(problem, config), kernel.family
+    grid, family = grids_of(problem, config, kernel.family.walks_triangles), kernel.family
     schedules = family.scalar_schedules
     if schedules is None or grid.tiles > INT_LIMIT or not accepts(problem, kernel, config, device):
         return []

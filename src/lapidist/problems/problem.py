@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
 VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
-BOTH = "both"  # halves of D are one's mirror image: a kernel may compute either, and store it twice
-OTHER_HALF = {"": "", "lower": "upper", "upper": "lower", BOTH: BOTH}  # of the transposed product
+BOTH = "both"  # sums of both halves of D are equal, so squares on the diagonal are symmetric as they are
+COPIED = "copied"  # they may be rounded otherwise: one half becomes the other one's mirror image
+OTHER_HALF = {
+    "": "",
+    "lower": "upper",
+    "upper": "lower",
+    BOTH: BOTH,
+    COPIED: COPIED,
+}  # of the transposed product
 Offsets = tuple[int, ...]  # elements to skip in A, B, C and D, then in the operands of an epilogue
 
 
@@ -54,7 +61,7 @@ class Problem:
     one_alpha: bool = False  # alpha is the number one; false if there is a C
     invariant: bool = False  # the bits of a row of D do not depend on the other rows
     skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
-    triangle: str = ""  # or "lower", "upper", BOTH: the half of D that must be right; its mirror follows
+    triangle: str = ""  # or "lower", "upper": the half of D that must be right; BOTH, COPIED: D is symmetric
     arrivals: Arrivals | None = None  # of rows of A while the kernel runs
     owners: Owners | None = None  # of rows of D
     facts: dict[Any, Any] = field(

@@ -59,7 +59,7 @@ def divided_by(schedule: Schedule) -> dict[str, int]:
         "by_big": schedule.normal_iterations + 1,
         "by_normal": schedule.normal_iterations,
         "by_fragments": schedule.fragments,
-        "by_matrix": grid.tiles_m * grid.tiles_n,
+        "by_matrix": grid.tiles_of_matrix,
         "by_panel": panel,
         "by_chunk": chunk,
         "by_last_chunk": last_chunk,

@@ -8,6 +8,7 @@ from typing import Any
 from lapidist.errors import ArgumentError
 from lapidist.launch import INT_LIMIT
 from lapidist.schedule.numbers import larger, smaller, where
+from lapidist.schedule.triangle import Triangle
 
 
 def at_least(name: str, value: int, least: int, way_out: str = "") -> None:
@@ -36,6 +37,7 @@ class TileGrid:
     tiles_n: int
     iterations: int
     batches: int = 1
+    triangle: Triangle | None = None  # None: all tiles of each matrix
 
     def __post_init__(self) -> None:
         for name in ("tiles_m", "tiles_n", "iterations", "batches"):
@@ -47,18 +49,33 @@ class TileGrid:
             )
 
     @staticmethod
-    def of(m: int, n: int, k: int, bm: int, bn: int, bk: int, batches: int = 1) -> TileGrid:
+    def of(
+        m: int, n: int, k: int, bm: int, bn: int, bk: int, batches: int = 1, triangle: Triangle | None = None
+    ) -> TileGrid:
         for name, extent in (("bm", bm), ("bn", bn), ("bk", bk)):
             at_least(name, extent, 1)
-        return TileGrid(ceil_div(m, bm), ceil_div(n, bn), ceil_div(k, bk), batches)
+        return TileGrid(ceil_div(m, bm), ceil_div(n, bn), ceil_div(k, bk), batches, triangle)
 
     @property
     def tiles(self) -> int:
-        return self.tiles_m * self.tiles_n * self.batches
+        return self.tiles_of_matrix * self.batches
+
+    @property
+    def tiles_of_matrix(self) -> int:
+        if self.triangle is None:
+            return self.tiles_m * self.tiles_n
+        return int(self.triangle.tiles(self.tiles_m, self.tiles_n))
+
+    def place(self, index: int, raster: Raster) -> tuple[int, int]:
+        """Row and column of the tile of a matrix with number `index`."""
+        if self.triangle is None:
+            return raster.place(index, self.tiles_m, self.tiles_n)
+        return self.triangle.place(index, self.tiles_m, self.tiles_n, raster.panel)
 
     def __str__(self) -> str:
         batches = f" x {self.batches} batches" if self.batches != 1 else ""
-        return f"{self.tiles_m} x {self.tiles_n} tiles{batches}, {self.iterations} iterations each"
+        half = "" if self.triangle is None else f", of which {self.tiles_of_matrix} meet one triangle,"
+        return f"{self.tiles_m} x {self.tiles_n} tiles{half}{batches}, {self.iterations} iterations each"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,11 @@ class Grids(NamedTuple):
     tiles: Any
 
     @staticmethod
-    def of(m: int, n: int, k: int, bm: Any, bn: Any, bk: Any, batches: int) -> Grids:
+    def of(m: int, n: int, k: int, bm: Any, bn: Any, bk: Any, batches: int, triangle: Any = None) -> Grids:
+        """`triangle`: a function of the tiles along m and n, how many of them are computed."""
         tiles_m, tiles_n = ceil_div(m, bm), ceil_div(n, bn)
-        return Grids(tiles_m, tiles_n, ceil_div(k, larger(1, bk)), tiles_m * tiles_n * batches)
+        tiles = tiles_m * tiles_n if triangle is None else triangle(tiles_m, tiles_n)
+        return Grids(tiles_m, tiles_n, ceil_div(k, larger(1, bk)), tiles * batches)
 
     @staticmethod
     def one(grid: TileGrid) -> Grids:

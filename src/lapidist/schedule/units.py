@@ -281,8 +281,8 @@ class Schedule(Shared):
 
     def unit(self, tile: int, k_begin: int, k_end: int, *sharing: int) -> WorkUnit:
         """`sharing`: peer, peers, slot, flag and fragment, as far as they are needed."""
-        batch, index = divmod(tile, self.grid.tiles_m * self.grid.tiles_n)
-        row, column = self.raster.place(index, self.grid.tiles_m, self.grid.tiles_n)
+        batch, index = divmod(tile, self.grid.tiles_of_matrix)
+        row, column = self.grid.place(index, self.raster)
         return WorkUnit(tile, row, column, batch, k_begin, k_end, *sharing)
 
     def finishes(self, unit: WorkUnit) -> bool:

@@ -2,6 +2,7 @@
 // this half alone, and the other one is left. A block takes one square of SIDE elements off the diagonal and
 // its mirror, or one on the diagonal. HERMITIAN: numbers are complex, and mirror images are conjugated.
 #include "config.cuh"
+#include "share/triangle.cuh"
 
 typedef long long i64;
 
@@ -36,14 +37,6 @@ struct Square {
   MirroredElement at[SIDE][SIDE + APART];
 };
 
-// The line of square number `square` of a triangle, counted line by line.
-__device__ __forceinline__ int line_of(int square) {
-  int line = static_cast<int>((sqrtf(8.0f * square + 1.0f) - 1.0f) * 0.5f);
-  while (line * (line + 1) / 2 > square) --line;  // the root is rounded
-  while ((line + 1) * (line + 2) / 2 <= square) ++line;
-  return line;
-}
-
 // value(row, column) of every element of a square of D, where it is one of the matrix and stored(row, column).
 template <typename Value, typename Stores>
 __device__ __forceinline__ void store_square(MirroredElement* D, i64 d_row, i64 d_col, int row, int col,
@@ -72,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
            i64 a_matrix, i64 d_row, i64 d_col, i64 d_matrix) {
   __shared__ Square square;
   const int matrix = blockIdx.x / squares, number = blockIdx.x - matrix * squares;
-  const int line = line_of(number), step = number - line * (line + 1) / 2;
+  const int line = line_of_square(number), step = number - squares_before(line);
   const int row = (FROM_UPPER ? step : line) * SIDE, col = (FROM_UPPER ? line : step) * SIDE;
   A += matrix * a_matrix, D += matrix * d_matrix;
 #pragma unroll

@@ -25,6 +25,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "share/half_of_tiles.cuh"
 
 enum Reduction {
   REDUCTION_NONE,
@@ -200,7 +201,11 @@ struct Schedule {
   }
   __device__ __forceinline__ void locate(WorkUnit& unit) const {
     unit.batch = by_matrix.of(unit.tile);
-    place(unit.tile - unit.batch * tiles_m * tiles_n, unit.row, unit.column);
+    const HalfOfTiles half(panel);
+    const int of_matrix = TRIANGLE ? half.count(tiles_m, tiles_n) : tiles_m * tiles_n;
+    const int index = unit.tile - unit.batch * of_matrix;
+    if constexpr (TRIANGLE > 0) half.place(index, tiles_m, tiles_n, unit.row, unit.column);
+    else place(index, unit.row, unit.column);
   }
 
   // Panels of `panel` lines, walked `chunk` steps at a time; the last ones may be smaller.

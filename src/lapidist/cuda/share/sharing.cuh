@@ -96,12 +96,16 @@ struct Work {
 #else
     if (done) return false;
     done = true;
+    unit = WorkUnit{0, 0, 0, 0, 0, iterations, 0, 1, -1, -1, -1};
+    unit.batch = blockIdx.z * gridDim.y + blockIdx.y;
+    if constexpr (TRIANGLE > 0) {
+      HalfOfTiles(BAND).place(blockIdx.x, tiles_m, tiles_n, unit.row, unit.column);
+      return true;
+    }
     const int band = blockIdx.x / (BAND * tiles_n) * BAND, in_band = blockIdx.x % (BAND * tiles_n);
     const int height = BAND < tiles_m - band ? BAND : tiles_m - band;
-    unit = WorkUnit{0, 0, 0, 0, 0, iterations, 0, 1, -1, -1, -1};
     unit.row = BAND == 1 ? band : band + in_band % height;
     unit.column = BAND == 1 ? in_band : in_band / height;
-    unit.batch = blockIdx.z * gridDim.y + blockIdx.y;
     return true;
 #endif
   }

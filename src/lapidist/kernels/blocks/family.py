@@ -48,7 +48,7 @@ class Blocks(Family, ScalarModel):
         return ScheduleOption(True, scheduled=self.scheduled)
 
     def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
-        grid, residency = grids_of(problem, rows), standing(problem, rows, device)
+        grid, residency = grids_of(problem, rows, rows.walks), standing(problem, rows, device)
         slots = device.sms * residency.per_sm
         waves = np.maximum(1, -(-grid.tiles // slots)) * slots
         free = accepted & rows.scheduled & (grid.tiles > 0) & (grid.iterations > 0)
@@ -66,7 +66,7 @@ class Blocks(Family, ScalarModel):
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, reductions: Collection[int]
     ) -> list[ScheduleOption]:
         row = config_alone(kernel, config, problem.math).scalar_row
-        grid, residency = grids_of(problem, config), standing(problem, row, device)
+        grid, residency = grids_of(problem, config, row.walks), standing(problem, row, device)
         options, slots = (
             [ScheduleOption(True, scheduled=row.scheduled)] if NONE in reductions else [],
             device.sms * residency.per_sm,

@@ -15,6 +15,7 @@ from lapidist.config import Config, Knobs
 from lapidist.device import CHIPS, Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.blocks.splits import busiest, by_fours, costs_of, handing_on, refuse_cluster, resident
+from lapidist.kernels.halves import stores_twice
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.kernel_table import Rows, ScalarRow, config_alone
 from lapidist.kernels.tma_alignment import SECTOR, line
@@ -37,6 +38,8 @@ BESIDE = {
     "mma": (0.8e-6, 0.7e-10, 2.1e-10),
     "doubles": (0.3e-6, 1.5e-10, 2.1e-10),  # mma in double
 }
+# Of an element that is stored a second time, transposed: on CUDA cores, on tensor cores. Fitted on an H200.
+STORED_TWICE = 4.0e-10, 2.6e-10
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
 # the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
@@ -260,6 +263,8 @@ def block_overheads(
     )
     if problem.fused is not None:  # the same count as for wgmma, with which these kernels compete
         stored = stored + rows.by_warps * problem.fused.cost / (LANES * device.clock_mhz * 1e6)
+    if stores_twice(problem):
+        stored = stored + where(rows.walks, where(rows.by_warps, *STORED_TWICE[::-1]), 0.0)
     stored = rows.bm * rows.bn * stored + where(rows.slices > 1, MEETING, 0.0)
     return -(-tiles // residency.per_sm) * residency.starts + tiles * stored
 

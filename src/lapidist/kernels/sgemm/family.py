@@ -47,6 +47,7 @@ def in_quads(problem: Problem) -> bool:
 
 class Sgemm(Fed):
     takes_groups = True
+    walks_triangles = True
     parameters = (
         *SIZES,
         ("batch", "i32"),

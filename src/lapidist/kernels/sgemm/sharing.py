@@ -63,7 +63,7 @@ class Fed(Family, ScalarModel):
         return ScheduleOption(True, launched=device.sms)
 
     def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
-        grid = grids_of(problem, rows)
+        grid = grids_of(problem, rows, rows.walks)
         data_parallel, free = (
             ScheduleOption(accepted, launched=device.sms),
             accepted & (grid.tiles > 0) & (grid.iterations > 0),
@@ -80,7 +80,7 @@ class Fed(Family, ScalarModel):
     def options_of_config(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, reductions: Collection[int]
     ) -> list[ScheduleOption]:
-        grid, rows = grids_of(problem, config), config.tm // config.slices
+        grid, rows = grids_of(problem, config, self.walks_triangles), config.tm // config.slices
         options = [self.data_parallel_option(kernel, config, device)] if NONE in reductions else []
         if grid.tiles and grid.iterations:
             for reduction in (TURNSTILE, SEPARATE):

@@ -10,6 +10,7 @@ from typing import Any
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import FP8, TF32
+from lapidist.kernels import halves
 from lapidist.kernels.clipped_maps import refuse_cut_lines, refuse_many_lines
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.macros import batched, epilogue, tensor_types
@@ -47,11 +48,10 @@ from lapidist.kernels.wgmma.tiles import PATCH_ROWS, stores_both_halves, tiles_o
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import MOST_OWNERS, TensorMap
 from lapidist.problems.modes import PLAIN
-from lapidist.problems.problem import BOTH, Problem
+from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
-HALVES = {"lower": 1, "upper": 2, BOTH: 1}  # of D, as TRIANGLE counts them
 MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 
 
@@ -155,8 +155,7 @@ class Wgmma(Warpgroups):
             return {**macros, "ALONG_M": int(config.exchanged)}
         if scheduled or tiles_of_triangle(problem, config) is None:
             return macros
-        both = {"BOTH_HALVES": 1} if stores_both_halves(problem, config) else {}
-        return {**macros, "TRIANGLE": HALVES[problem.triangle], **both}
+        return {**macros, **halves.macros(problem, config, stores_both_halves(problem, config))}
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         return parts_of_tiles(problem, config)

@@ -9,6 +9,7 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
+from lapidist.kernels.halves import sides, triangle_of
 from lapidist.kernels.wgmma.operands import (
     by_registers,
     c_in_patches,
@@ -100,12 +101,11 @@ def tiles_of_triangle(problem: Problem, config: Config) -> int | None:
     computed, as no triangle is asked for, sides of tiles do not fill squares, or operands are packed in the
     order of all tiles.
     """
-    high, wide = config.bm * config.cluster_m, config.bn * config.cluster_n
-    square = max(high, wide)
-    if not problem.triangle or square % high or square % wide or any(packed(problem)):
+    triangle = triangle_of(problem, config)
+    if triangle is None or any(packed(problem)):
         return None
-    lines = -(-problem.m // square)
-    return lines * (lines + 1) // 2 * (square // high) * (square // wide) * prod(problem.batch)
+    high, wide = sides(config)
+    return int(triangle.tiles(-(-problem.m // high), -(-problem.n // wide))) * prod(problem.batch)
 
 
 def stores_both_halves(problem: Problem, config: Config) -> bool:

@@ -84,10 +84,9 @@ def steps_of_muon(data: Data) -> str:
 
 
 WORDS = (
-    "`lapidist.gram(a)` multiplies a matrix by its transpose. `wgmma` computes the tiles that meet one"
-    " triangle. In 16 bits it stores those off the diagonal twice; else a second launch mirrors them. Other"
-    " kernels compute all tiles. Calls are captured in CUDA graphs, in turns with cuBLAS's whole product and"
-    " with ours, without rest."
+    "`lapidist.gram(a)` multiplies a matrix by its transpose. Kernels compute the tiles that meet one"
+    " triangle. Most store those off the diagonal twice; else a second launch mirrors them. Calls are"
+    " captured in CUDA graphs, in turns with cuBLAS's whole product and with ours, without rest."
 )
 SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, by_type, every_case, steps_of_muon])
 NOT_YET = Section(

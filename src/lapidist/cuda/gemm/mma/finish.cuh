@@ -23,12 +23,15 @@ __device__ __forceinline__ void finish(const Product& p, const Task& task, const
   totals.scale(scales, task.modes, row, col, p.M, p.N);
   __syncthreads();  // all threads have read the last tile
   Patches(shared, position.warp).each(totals.at, [&](int number, const Scalar* patch) {
-    if (work.owns_row(number))
-      store_patch<Patches::LINES, WN, Patches::PITCH>(
-          patch, task.C + p.c.to_matrix(task.inner, task.outer), p.c.row, p.c.col,
-          task.D + p.d.to_matrix(task.inner, task.outer), p.d.row, row + number * Patches::LINES, col, p.M,
-          p.N, p.alpha,
-          p.beta IF_EPILOGUE(, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes)),
-          task.modes);
+    if (!work.owns_row(number)) return;
+    Out* const D = task.D + p.d.to_matrix(task.inner, task.outer);
+    const int first = row + number * Patches::LINES;
+    store_patch<Patches::LINES, WN, Patches::PITCH>(
+        patch, task.C + p.c.to_matrix(task.inner, task.outer), p.c.row, p.c.col, D, p.d.row, first, col, p.M,
+        p.N, p.alpha,
+        p.beta IF_EPILOGUE(, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes)),
+        task.modes);
+    if constexpr (BOTH_HALVES)
+      store_mirrored_patch<Patches::LINES, WN, Patches::PITCH>(patch, D, p.d.row, first, col, p.M);
   });
 }

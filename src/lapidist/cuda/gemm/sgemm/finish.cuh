@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "gemm/both_halves.cuh"
 #include "gemm/sgemm/multiply.cuh"
 
 // The epilogue of one tile.
@@ -42,6 +43,11 @@ struct Finisher {
     IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, inner, outer, M, p.N, p.modes), row, col);)
     if constexpr (EPILOGUE_STORES) return;  // the function has stored everything
     const Output output{p.modes, D + inner * p.d_inner + outer * p.d_outer, p.d_row, M, p.N};
+    if constexpr (BOTH_HALVES) {
+      if (unit.row * BM < (unit.column + 1) * BN - 1)  // it meets the diagonal
+        return store_mirrored<true>(output.D, p.d_row, M, sums, row, col);
+      store_mirrored<false>(output.D, p.d_row, M, sums, row, col);
+    }
     if constexpr (D_VECTOR == 4) store_quads(output, sums);
     else store_by_patches(output, pipeline.patch, sums);
   }

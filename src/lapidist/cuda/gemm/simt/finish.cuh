@@ -5,6 +5,7 @@
 
 #include "addend.cuh"
 #include "config.cuh"
+#include "gemm/both_halves.cuh"
 #include "gemm/simt/multiply.cuh"
 
 // Store one row of a thread's sums to D's `line`, D_VECTOR elements at a time.
@@ -41,6 +42,10 @@ __device__ __forceinline__ void store(const Product& p, const Task& task, const 
                             own_row, col_of);)
   if constexpr (EPILOGUE_STORES) return;  // the function has stored everything
   Out* const D = task.D + p.d.to_matrix(task.inner, task.outer);
+  if constexpr (BOTH_HALVES) {
+    if (task.row < task.col + BN - 1) return store_mirrored<true>(D, p.d.row, p.M, sums, own_row, col_of);
+    store_mirrored<false>(D, p.d.row, p.M, sums, own_row, col_of);
+  }
 #pragma unroll
   for (int i = 0; i < OWN_ROWS; ++i)
     if (row_of(i) < p.M && work.owns_row(i))
