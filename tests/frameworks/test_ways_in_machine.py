@@ -15,7 +15,7 @@ pytest.importorskip("torch")  # which these modules import
 
 import lapidist
 from lapidist.backends.machine_backend import sanitized, watched
-from lapidist.distributed import peer_products
+from lapidist.distributed import exchange_times, peer_products
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_gradients import back
 from lapidist.distributed.product_options import Options
@@ -86,6 +86,7 @@ WAYS = {
     "waiting": "gathered_in_kernel",
     "waiting apart": "gathered_in_kernel",
     "slots": "scattered",
+    "slots shared": "scattered",
     "tiles": "scattered_by_tiles",
     "one_shot": "reduced",
     "tiles met": "scattered_by_tiles",
@@ -119,13 +120,14 @@ def is_right(
         b = [torch.randint(-3, 4, (K, N), generator=draw).half() for _ in ranks.members]
         for rank, member in enumerate(ranks.members):
             products = RowProducts([b[rank]], Options(device="machine"))
-            result = getattr(member, WAYS[way])(a[rank], None, products)
+            shape = {"shared": True} if way.endswith("shared") else {}
+            result = getattr(member, WAYS[way])(a[rank], None, products, **shape)
             results.append(result[0] if isinstance(result, list) else result)
             terms = [left.double() @ matrix.double() for left, matrix in zip(a, b, strict=True)]
             if way.startswith(("push", "waiting")):
                 right.append(torch.cat(a).double() @ b[rank].double())
             else:
-                owned = way.startswith(("slots", "tiles"))
+                owned = way.startswith(("slots", "tiles")) and not way.endswith("shared")
                 right.append(sum(terms).chunk(count)[rank] if owned else sum(terms))
     ranks.run()
     if drop is nothing and meets is as_told:
@@ -136,8 +138,9 @@ def is_right(
 
 @pytest.fixture
 def in_parts(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if way == "waiting apart":
-        monkeypatch.setattr(peer_products, "LEAST_PART", 1)
+    if way in ("waiting apart", "slots shared"):
+        for module in (peer_products, exchange_times):
+            monkeypatch.setattr(module, "LEAST_PART", 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -185,6 +188,7 @@ def test_a_function_of_gathered_rows_and_its_gradient(torch: Any, forth: str, ba
         ("push", "wait", "arrived"),
         pytest.param("waiting", "signal", "arrived", marks=pytest.mark.survey),
         ("slots", "wait", "arrived"),
+        ("slots shared", "wait", "summed"),
         ("tiles", "wait", "arrived"),
         ("one_shot", "wait", "arrived"),
     ],
@@ -196,7 +200,7 @@ def test_a_missing_flag_is_found(torch: Any, way: str, action: str, flag: str) -
     """
 
     def drop(rank: int, dropped: str, index: int) -> bool:
-        kind = peer_products.FLAGS[index // peer_products.PARTS // 2 % 2]
+        kind = peer_products.FLAGS[index // peer_products.PARTS // 2 % len(peer_products.FLAGS)]
         return rank == 0 and dropped == action and kind == flag
 
     def is_found(seed: int) -> bool:

@@ -113,7 +113,7 @@ class RankMemory:
         self.stream = previous
 
     @contextmanager
-    def call(self, way: str, waits: Sequence[tuple[int, int]]) -> Iterator[None]:
+    def call(self, way: str, waits: Sequence[tuple[int, int]], copies: bool) -> Iterator[None]:
         products, copies = self.all.streams[self.rank].values()
         copies.after(products)
         yield

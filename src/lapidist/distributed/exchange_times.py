@@ -13,7 +13,8 @@ from lapidist.distributed.exchange_steps import Way
 
 Product = Literal["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"]
 CHUNKS = 4
-PARTS = 4  # of a shard, for which kernels wait
+PARTS = 4  # of a shard, for which kernels wait; of a rank's sums, which others read
+LEAST_PART = 16 << 20  # bytes: the copy engine is slow for less
 WAITING = 1.06  # how much longer a product takes that waits for rows
 STORING = 1.1  # and one whose tiles go to other cards: 4096 rows by 28672 x 4096 took 1430 us, and 1211 alone
 # A card reaches these shares of its limits in a product of many tiles; a tile is 128 x 256.
@@ -23,11 +24,12 @@ MATH_SHARE, DRAM_SHARE, TILE = 0.95, 0.85, (128, 256)
 @dataclass(frozen=True, slots=True)
 class Links:
     """Bytes a second of one card in one direction: what it writes to others under a product, by copies or by
-    stores; what a kernel reads of others; and what collectives move."""
+    stores; what a kernel reads of others; what copies read under a product; and what collectives move."""
 
     name: str
     written: float
     read: float
+    pulled: float
     collective: float
     launch_seconds: float = 4e-6
     copy_seconds: float = 3e-6
@@ -38,8 +40,8 @@ class Links:
     overlap: bool = False
 
 
-NVLINK = Links("NVLink", 190e9, 370e9, 216e9)
-NETWORK = Links("network", 45e9, 45e9, 45e9, collective_seconds=60e-6, overlap=True)
+NVLINK = Links("NVLink", 190e9, 370e9, 250e9, 216e9)
+NETWORK = Links("network", 45e9, 45e9, 45e9, 45e9, collective_seconds=60e-6, overlap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Times:
             return self.one_shot()
         if product == "all_gather_matmul":
             return self.gathered(CHUNKS if way == "chunks" else 1)
+        if way == "slots" and product == "matmul_all_reduce":
+            return self.slots_shared()
         by_peers = {"slots": self.slots, "tiles": self.tiles}
         scattered = by_peers[way]() if way in by_peers else self.scattered(CHUNKS if way == "chunks" else 1)
         if product == "matmul_reduce_scatter":
@@ -198,6 +202,21 @@ class Times:
         flags = 5 * (exchange.ranks - 1) * links.flag_seconds
         return (exchange.ranks - 1) * sent + product + flags + self.sum_of(exchange.rows_of_a_rank)
 
+    def slots_shared(self) -> float:
+        """Other ranks read a part of the sums under the product of the next one."""
+        exchange, links, others = self.exchange, self.links, self.exchange.ranks - 1
+        rows = exchange.rows_of_a_rank
+        block = rows * exchange.n * exchange.result_size
+        parts = parts_of(rows, block)
+        of_part = self.product(rows // parts) + others * links.flag_seconds
+        read = others * (links.copy_seconds + links.flag_seconds + block / parts / links.pulled)
+        done = self.slots() - self.product(rows)
+        there = 0.0
+        for _ in range(parts):
+            done += of_part
+            there = max(there, done) + read
+        return there
+
     def tiles(self) -> float:
         """One product, under all of which its tiles travel."""
         exchange, links, peers = self.exchange, self.links, self.exchange.ranks - 1
@@ -212,3 +231,11 @@ class Times:
         rows = exchange.rows if shared else exchange.rows_of_a_rank
         term = rows * exchange.n * exchange.result_size
         return self.product(exchange.rows) + others * term / links.read + self.met_sum_of(rows)
+
+
+def parts_of(rows: int, size: int) -> int:
+    """Into how many parts a rank's rows are cut, each with a flag: copies of a part must be long enough."""
+    parts = PARTS
+    while parts > 1 and (rows % parts or size < parts * LEAST_PART):
+        parts //= 2
+    return parts

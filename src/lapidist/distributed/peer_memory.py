@@ -20,7 +20,7 @@ from lapidist.distributed.exchange_times import PARTS
 from lapidist.distributed.group_facts import group_of, limit_of, members_of, values_of_ranks
 from lapidist.distributed.late_ranks import LateRanks
 from lapidist.distributed.met_sums import Meeting
-from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags, way_of
+from lapidist.distributed.peer_products import BUFFERS, PeerProducts, Use, first_flags, way_of
 from lapidist.errors import LaunchError
 from lapidist.problems.arrivals import Arrivals
 
@@ -53,7 +53,7 @@ class CardMemory:
         self.rank, self.ranks, self._device = members.rank, members.ranks, device
         self._group: Any = weakref.ref(group)  # what a group has is kept as long as the group
         self._driver = load_driver()
-        self._buffers: dict[tuple[Way, int], tuple[Symmetric, list[Any]]] = {}
+        self._buffers: dict[tuple[Use, int], tuple[Symmetric, list[Any]]] = {}
         self._copies, self._rescue = torch.cuda.Stream(device), torch.cuda.Stream(device)
         first = torch.tensor(first_flags(self.ranks, self.rank), dtype=torch.int32)
         self._flags = Symmetric(FLAG_BYTES * len(first), device, group.group_name)
@@ -76,18 +76,18 @@ class CardMemory:
         members_of(self._group()).calls += 1
         values_of_ranks(self._group(), f"buffers of {what}", None, what)
 
-    def buffers(self, way: Way, buffer: int, size: int) -> Sequence[Any]:
-        known = self._buffers.get((way, buffer))
+    def buffers(self, use: Use, buffer: int, size: int) -> Sequence[Any]:
+        known = self._buffers.get((use, buffer))
         if known is None or known[0].size < size:
             if torch.cuda.is_current_stream_capturing():
                 raise LaunchError(
-                    f"{way}: a graph cannot capture the allocation of memory that others write, {size} bytes."
+                    f"{use}: a graph cannot capture the allocation of memory that others write, {size} bytes."
                     f" Call each shape {BUFFERS} times before the capture"
                 )
-            self._meet(way)  # nobody writes to the old buffer from here on
-            self._buffers.pop((way, buffer), None)
+            self._meet(use)  # nobody writes to the old buffer from here on
+            self._buffers.pop((use, buffer), None)
             memory = Symmetric(size, self._device, self._group().group_name)
-            self._buffers[way, buffer] = known = memory, memory.of_ranks()
+            self._buffers[use, buffer] = known = memory, memory.of_ranks()
         return known[1]
 
     # ---- streams and flags ----
@@ -156,10 +156,9 @@ class CardMemory:
             self._flush()
 
     @contextmanager
-    def call(self, way: Way, waits: Sequence[tuple[int, int]]) -> Iterator[None]:
+    def call(self, way: Way, waits: Sequence[tuple[int, int]], copies: bool) -> Iterator[None]:
         self.require_none_late()
         current = torch.cuda.current_stream(self._device)
-        copies = way in ("push", "waiting")
         self._operations.clear()  # of a call that failed
         if copies:
             self._copies.wait_stream(current)

@@ -10,18 +10,18 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Stream, Way, peers_after
-from lapidist.distributed.exchange_times import PARTS
+from lapidist.distributed.exchange_times import LEAST_PART, PARTS, parts_of
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.row_factors import of_rows
 from lapidist.distributed.row_products import RowProducts
 
+Use = Way | Literal["sums"]  # of buffers: sums are read by peers when slots may be written again
 BUFFERS = 2
-FLAGS: tuple[Flag, ...] = ("free", "arrived")
+FLAGS: tuple[Flag, ...] = ("free", "arrived", "summed")
 WAYS: tuple[Way, ...] = tuple(STEPS)
-LEAST_PART = 16 << 20  # bytes: the copy engine is slow for less
 VIEWS = 64  # of buffers, by shape and type, that are kept
 ALIGNMENT = 1024  # bytes, of a part of a buffer: TMA and copies want whole lines
 
@@ -32,7 +32,7 @@ class Memory(Protocol):
     rank: int
     ranks: int
 
-    def buffers(self, way: Way, buffer: int, size: int) -> Sequence[Any]:
+    def buffers(self, use: Use, buffer: int, size: int) -> Sequence[Any]:
         """The bytes of this buffer at each rank."""
 
     def enqueue(self, work: Callable[[], Any]) -> None:
@@ -61,9 +61,9 @@ class Memory(Protocol):
     def on(self, stream: Stream) -> AbstractContextManager[Any]:
         """Makes one of the two streams current."""
 
-    def call(self, way: Way, waits: Sequence[tuple[int, int]]) -> AbstractContextManager[Any]:
+    def call(self, way: Way, waits: Sequence[tuple[int, int]], copies: bool) -> AbstractContextManager[Any]:
         """Both streams begin after what the caller's stream did, which continues after both. `waits`: the
-        flags for which they wait, and the rank that sets each.
+        flags for which they wait, and the rank that sets each. `copies`: whether there are any.
         """
 
 
@@ -115,9 +115,10 @@ class PeerProducts:
         **shape: bool,
     ) -> None:
         memory = self.memory
-        how: dict[str, Any] = {"parts": parts, **shape} if way == "waiting" else shape
+        how: dict[str, Any] = {"parts": parts, **shape} if way in ("waiting", "slots") else shape
         steps = STEPS[way](memory.rank, memory.ranks, **how)
-        with memory.call(way, self.waits(steps, way, buffer, parts)):
+        copies = any(step.stream == "copies" for step in steps)
+        with memory.call(way, self.waits(steps, way, buffer, parts), copies):
             for stream, of_stream in groupby(steps, key=lambda step: step.stream):
                 with memory.on(stream):
                     for step in of_stream:
@@ -245,29 +246,52 @@ class PeerProducts:
         self.run("waiting", buffer, actions, parts, together=together)
         return [out.flatten(0, 1) for out in outs]
 
-    def scattered(self, rows: Any, scale: Any, products: RowProducts) -> Any:
-        """This rank's rows of the sum of all ranks' products."""
+    def scattered(self, rows: Any, scale: Any, products: RowProducts, shared: bool = False) -> Any:
+        """This rank's rows of the sum of all ranks' products. `shared`: all rows, which their owners sum in
+        parts, and others read while the next part is multiplied.
+        """
         rank, ranks = self.memory.rank, self.memory.ranks
         owned = rows.shape[0] // ranks
-        (out,) = products.new(rows, owned)
-        (parts,), buffer = self.parts("slots", ranks, out)
-        at_once = ranks == 2 and products.adds_in_product(rows)
+        (out,) = products.new(rows, ranks if shared else 1, owned)
+        (slots,), buffer = self.parts("slots", ranks, out[0])
+        sums_of = self.sums_of(buffer, out[0]) if shared else [*out]
+        sums = sums_of[rank if shared else 0]
+        at_once, parts = ranks == 2 and products.adds_in_product(rows), shard_parts(sums) if shared else 1
+        of_part = owned // parts
 
-        def term(peer: int, to: Any, other: Any = None) -> None:
-            block = slice(peer * owned, (peer + 1) * owned)
+        def in_part(step: Step) -> slice:
+            return slice(step.part * of_part, (step.part + 1) * of_part)
+
+        def term(peer: int, part: slice, to: Any, other: Any = None) -> None:
+            block = slice(peer * owned + part.start, peer * owned + part.stop)
             products.multiply(rows[block], of_rows(scale, block), [to], added=other)
 
         def multiply(step: Step) -> None:
-            term(step.peer, parts[step.peer][rank])
+            part = in_part(step) if step.peer == rank else slice(0, owned)
+            term(step.peer, part, slots[step.peer][rank][part])
 
-        def add(_: Step) -> None:
+        def add(step: Step) -> None:
+            part = in_part(step)
             if at_once:
-                term(rank, out, parts[rank][1 - rank])
+                term(rank, part, sums[part], slots[rank][1 - rank][part])
             else:
-                products.sum_of(parts[rank], out)
+                products.sum_of([slot[part] for slot in slots[rank]], sums[part])
 
-        self.run("slots", buffer, {"multiply": multiply, "add": add}, at_once=at_once)
-        return out
+        def copy(step: Step) -> None:
+            out[rank].copy_(sums)
+
+        def pull(step: Step) -> None:
+            part = in_part(step)
+            out[step.peer][part].copy_(sums_of[step.peer][part])
+
+        actions: dict[Action, Callable[[Step], Any]] = {
+            "multiply": multiply,
+            "add": add,
+            "copy": copy,
+            "pull": pull,
+        }
+        self.run("slots", buffer, actions, parts, at_once=at_once, shared=shared)
+        return out.flatten(0, 1)
 
     def scattered_by_tiles(self, rows: Any, scale: Any, products: RowProducts) -> Any:
         """The same by one product, whose tiles are stored where their rows are owned."""
@@ -325,20 +349,25 @@ class PeerProducts:
     def whole(self, way: Way, ranks: int, *likes: Any) -> tuple[list[list[Any]], int]:
         """For each tensor, for each rank: those of all ranks in its buffer, one after the other."""
         shapes = [((ranks * like.shape[0], *like.shape[1:]), like.dtype) for like in likes]
-        views, buffer = self._views(way, 1, shapes)
+        buffer = self.turn(way)
+        views = self._views(way, buffer, 1, shapes)
         return [[part for (part,) in of_ranks] for of_ranks in views], buffer
+
+    def sums_of(self, buffer: int, like: Any) -> list[Any]:
+        """For each rank: the sums of its rows, where others read them."""
+        return [part for (part,) in self._views("sums", buffer, 1, [(tuple(like.shape), like.dtype)])[0]]
 
     def parts(self, way: Way, count: int, *likes: Any) -> tuple[list[list[list[Any]]], int]:
         """For each tensor, for each rank: parts of its buffer, of that shape and type; and its number."""
-        return self._views(way, count, [(tuple(like.shape), like.dtype) for like in likes])
+        buffer = self.turn(way)
+        return self._views(way, buffer, count, [(tuple(like.shape), like.dtype) for like in likes]), buffer
 
-    def _views(self, way: Way, count: int, shapes: Sequence[Any]) -> tuple[list[list[list[Any]]], int]:
+    def _views(self, use: Use, buffer: int, count: int, shapes: Sequence[Any]) -> list[list[list[Any]]]:
         """Parts of each shape and type; those of one shape follow each other."""
         sizes = [prod(shape) * dtype.itemsize for shape, dtype in shapes]
         strides = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
-        buffer = self.turn(way)
-        of_ranks = self.memory.buffers(way, buffer, count * sum(strides))
-        key = way, buffer, count, *shapes
+        of_ranks = self.memory.buffers(use, buffer, count * sum(strides))
+        key = use, buffer, count, *shapes
         cached = self._cached_views.get(key)
         if cached is None or cached[0] is not of_ranks:  # larger buffers are others
             if len(self._cached_views) >= VIEWS:
@@ -354,7 +383,7 @@ class PeerProducts:
                 )
                 first += count * stride
             cached = self._cached_views[key] = of_ranks, views
-        return cached[1], buffer
+        return cached[1]
 
 
 def only(values: Sequence[Any]) -> Any:
@@ -363,8 +392,5 @@ def only(values: Sequence[Any]) -> Any:
 
 
 def shard_parts(rows: Any) -> int:
-    """Into how many parts a shard is cut, each with a flag: copies of a part must be long enough."""
-    parts = PARTS
-    while parts > 1 and (rows.shape[0] % parts or rows.numel() * rows.element_size() < parts * LEAST_PART):
-        parts //= 2
-    return parts
+    """Into how many parts these rows of a rank are cut."""
+    return parts_of(rows.shape[0], rows.numel() * rows.element_size())
