@@ -96,7 +96,7 @@ def test_without_access_to_peers_there_are_collectives() -> None:
 def test_calls_that_cannot_be_cut_take_the_collective() -> None:
     barred = plan_of(LARGE, CARDS, "the epilogue has operands, results or positions of all rows")
     assert barred.way == "collective"
-    assert [way for way, _ in barred.refused] == ["chunks", "push", "waiting"]
+    assert [way for way, _ in barred.refused] == ["chunks", "push", "waiting", "one_shot"]
     uneven = plan_of(replace(LARGE, product="matmul_all_reduce", rows=8191), CARDS)
     assert dict(uneven.refused) == {"chunks": UNEVEN, "slots": UNEVEN, "tiles": UNEVEN}
     assert plan_of(LARGE, Reach(2, None, NETWORK)).reason == ON_THE_HOST

@@ -14,8 +14,9 @@ pytest.importorskip("torch")  # which these modules import
 
 from lapidist.distributed import exchange_times, peer_products
 from lapidist.distributed.exchange_steps import STEPS
-from lapidist.distributed.peer_products import BUFFERS, FLAGS, PARTS
+from lapidist.distributed.peer_products import PARTS
 from lapidist.distributed.product_options import Options
+from lapidist.distributed.rank_memory import BUFFERS, FLAGS
 from lapidist.distributed.row_products import RowProducts
 
 pytestmark = pytest.mark.frameworks

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lapidist.distributed.peer_products import PeerProducts, first_flags
+from lapidist.distributed.peer_products import PeerProducts
+from lapidist.distributed.rank_memory import first_flags
 
 Drop = Callable[[int, str, int], bool]
 
@@ -104,6 +105,9 @@ class RankMemory:
         return None
 
     def meeting(self, arrived: int, free: int, step: int) -> Any:
+        return None
+
+    def sending(self, missed: int) -> Any:
         return None
 
     @contextmanager

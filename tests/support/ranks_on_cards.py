@@ -97,6 +97,21 @@ def a_late_rank() -> None:
             equal(a @ b, lapidist.matmul(a, b))
 
 
+def sent_by_kernels() -> None:
+    """Few rows of all ranks and their sums by the kernel that sends them, of shapes in turn; the same buffers
+    hold all of them. Sums of many rows are read in parts."""
+    ranks, how = torch.distributed.get_world_size(), {"out_dtype": torch.float32}
+    for rows, k, n in ((64, 256, 512), (16, 1024, 264), (4096, 512, 8192), (24, 72, 520), (64, 256, 512)):
+        a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((rows, ranks * k), (ranks * k, n)))
+        mine, matrix, total = part(a, 1), part(b, 0), a.float() @ b.float()
+        way = "slots" if rows == 4096 else "one_shot"
+        for _ in range(3):
+            equal(ours.matmul_all_reduce(mine, matrix, way=way, **how), total)
+            equal(ours.matmul_reduce_scatter(mine, matrix, way=way, **how), part(total, 0))
+            if way == "one_shot":
+                equal(ours.all_gather_matmul(part(a, 0), b, way=way, **how), total)
+
+
 def shards_in_parts() -> None:
     """Long shards arrive in parts, of which tiles need one or two. Sums of whole numbers are exact."""
     rows, k = 5 * 1024, 8192
@@ -116,6 +131,7 @@ def on_cards(device: str) -> None:
     compiled_graphs(device)
     graphs()
     shards_in_parts()
+    sent_by_kernels()
     tiles()
     a_late_rank()
 

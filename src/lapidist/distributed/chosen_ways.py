@@ -78,6 +78,8 @@ def gathered(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way 
     if way in ("push", "waiting"):
         peers = peers_of(group, rows.device)
         return (peers.gathered if way == "push" else peers.gathered_in_kernel)(rows, scale, products)
+    if way == "one_shot":
+        return peers_of(group, rows.device).gathered_at_once(rows, scale, products)
     if way == "chunks":
         return exchange_ways.gather_in_chunks(rows, scale, products, group, call)
     return exchange_ways.gather_then_multiply(rows, scale, products, group, call)

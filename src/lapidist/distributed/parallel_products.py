@@ -66,7 +66,7 @@ def all_gather_matmul(
         As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows, which travel with them.
     bias, scale_b, epilogue : optional
         As in `lapidist.gemm`; with several b, lists of one for each.
-    way : {"collective", "chunks", "push", "waiting"}, optional
+    way : {"collective", "chunks", "push", "waiting", "one_shot"}, optional
         In place of the plan's.
 
     Returns

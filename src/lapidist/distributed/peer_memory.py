@@ -20,7 +20,9 @@ from lapidist.distributed.exchange_times import PARTS
 from lapidist.distributed.group_facts import group_of, limit_of, members_of, values_of_ranks
 from lapidist.distributed.late_ranks import LateRanks
 from lapidist.distributed.met_sums import Meeting
-from lapidist.distributed.peer_products import BUFFERS, PeerProducts, Use, first_flags, way_of
+from lapidist.distributed.peer_products import PeerProducts
+from lapidist.distributed.rank_memory import BUFFERS, Use, first_flags, flag_count, way_of
+from lapidist.distributed.sent_terms import BLOCKS, Sending
 from lapidist.errors import LaunchError
 from lapidist.problems.arrivals import Arrivals
 
@@ -65,6 +67,7 @@ class CardMemory:
         self._reports = torch.zeros(2, self.ranks, dtype=torch.int64, device="cpu", pin_memory=True)
         self._missed, self._unmet = self._reports
         self._done = torch.zeros(1, dtype=torch.int32, device=device)  # blocks of a kernel that meets peers
+        self._calls = torch.zeros(BLOCKS, dtype=torch.int32, device=device)  # of a kernel that sends to peers
         self._meet("flags")
         self.late = LateRanks(
             limit_of(group).total_seconds(), self._release, self._ignore_captures, self._missing
@@ -111,6 +114,12 @@ class CardMemory:
         limit = int(self.late.limit * 1e9)
         at = self._unmet.data_ptr(), limit, self._done.data_ptr()
         return Meeting(self.rank, tuple(self._addresses), *at, arrived, free, step, {})
+
+    def sending(self, missed: int) -> Sending:
+        first = flag_count(self.ranks)
+        flags = tuple(self._address(rank, first) for rank in range(self.ranks))
+        limit = int(self.late.limit * 1e9)
+        return Sending(self.rank, flags, self._unmet.data_ptr(), limit, self._calls.data_ptr(), missed, {})
 
     def _address(self, rank: int, flag: int) -> int:
         return self._addresses[rank] + FLAG_BYTES * flag
@@ -190,13 +199,18 @@ class CardMemory:
         check(self._driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
 
     def _missing(self, waits: Sequence[tuple[int, int]]) -> list[int]:
-        """The ranks whose flags are not set: what a call waits for is cleared at its end."""
+        """The ranks whose flags are not set: what a call waits for is cleared at its end, and counts of calls
+        are then this rank's. Kernels that went on have told of others.
+        """
+        if unmet := [rank for rank, flag in enumerate(self._unmet.tolist()) if flag]:
+            return unmet
         with torch.cuda.device(self._device), torch.cuda.stream(self._rescue):
             values = torch.empty_like(self._flags.tensor, device="cpu", pin_memory=True)
             values.copy_(self._flags.tensor, non_blocking=True)
+            calls = self._calls.to("cpu")
             self._rescue.synchronize()
-        flags = values.view(torch.int32)
-        return sorted({rank for flag, rank in waits if not flags[flag]})
+        flags, first = values.view(torch.int32), flag_count(self.ranks)
+        return sorted({rank for flag, rank in waits if flags[flag] <= (calls[0] if flag >= first else 0)})
 
     def _release(self) -> None:
         """Set this rank's flags in others' place. Streams that wait take no SM, so the copy runs."""

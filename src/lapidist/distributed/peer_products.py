@@ -6,90 +6,21 @@ sent in the last one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Any
 
-from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Stream, Way, peers_after
-from lapidist.distributed.exchange_times import LEAST_PART, PARTS, parts_of
-from lapidist.distributed.met_sums import Meeting
+from lapidist.distributed import sent_terms
+from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Way, peers_after
+from lapidist.distributed.exchange_times import LEAST_PART, MOST_ADDED, PARTS, parts_of
+from lapidist.distributed.rank_memory import BUFFERS, WAYS, Memory, Use, flag_count, flag_index
 from lapidist.distributed.row_factors import of_rows
 from lapidist.distributed.row_products import RowProducts
+from lapidist.distributed.sent_terms import Sending, in_bytes, send_and_gather
 
-Use = Way | Literal["sums"]  # of buffers: sums are read by peers when slots may be written again
-BUFFERS = 2
-FLAGS: tuple[Flag, ...] = ("free", "arrived", "summed")
-WAYS: tuple[Way, ...] = tuple(STEPS)
 VIEWS = 64  # of buffers, by shape and type, that are kept
 ALIGNMENT = 1024  # bytes, of a part of a buffer: TMA and copies want whole lines
-
-
-class Memory(Protocol):
-    """Memory that all ranks can write, and flags in it."""
-
-    rank: int
-    ranks: int
-
-    def buffers(self, use: Use, buffer: int, size: int) -> Sequence[Any]:
-        """The bytes of this buffer at each rank."""
-
-    def enqueue(self, work: Callable[[], Any]) -> None:
-        """Let the current stream do this."""
-
-    def enqueue_awaiting(self, work: Callable[[], Any], flags: Sequence[int]) -> None:
-        """The same with kernels that wait for these flags of this rank, one after the other."""
-
-    def arrivals(self, first: int, rows: int, step: int) -> Any:
-        """What such a kernel is told: its first flag, the rows of a part, and flags from part to part."""
-
-    def meeting(self, arrived: int, free: int, step: int) -> Meeting | None:
-        """What a kernel is told that waits for peers itself: the flags that rank 0 sets, and flags from rank
-        to rank. None: streams wait.
-        """
-
-    def wait(self, flag: int) -> None:
-        """Let the current stream wait for a flag of this rank."""
-
-    def clear(self, flag: int, count: int) -> None:
-        """Let the current stream clear flags of this rank."""
-
-    def signal(self, peer: int, flag: int) -> None:
-        """Let the current stream set a flag of a peer, after what it wrote before."""
-
-    def on(self, stream: Stream) -> AbstractContextManager[Any]:
-        """Makes one of the two streams current."""
-
-    def call(self, way: Way, waits: Sequence[tuple[int, int]], copies: bool) -> AbstractContextManager[Any]:
-        """Both streams begin after what the caller's stream did, which continues after both. `waits`: the
-        flags for which they wait, and the rank that sets each. `copies`: whether there are any.
-        """
-
-
-def flag_count(ranks: int) -> int:
-    return len(WAYS) * BUFFERS * len(FLAGS) * ranks * PARTS
-
-
-def flag_index(way: Way, buffer: int, flag: Flag, peer: int, ranks: int, part: int = 0) -> int:
-    """Of all flags of a rank, the one that a peer sets."""
-    kind = (WAYS.index(way) * BUFFERS + buffer) * len(FLAGS) + FLAGS.index(flag)
-    return (kind * ranks + peer) * PARTS + part
-
-
-def way_of(flag: int, ranks: int) -> Way:
-    """The way that has this flag."""
-    return WAYS[flag // (BUFFERS * len(FLAGS) * ranks * PARTS)]
-
-
-def first_flags(ranks: int, rank: int) -> list[int]:
-    """What flags of a rank are before the first call: every buffer is free, and what it sends itself is there
-    when its kernels start.
-    """
-    senders = [index // PARTS for index in range(flag_count(ranks))]
-    return [
-        int(FLAGS[sender // ranks % len(FLAGS)] == "free" or sender % ranks == rank) for sender in senders
-    ]
 
 
 class PeerProducts:
@@ -246,6 +177,36 @@ class PeerProducts:
         self.run("waiting", buffer, actions, parts, together=together)
         return [out.flatten(0, 1) for out in outs]
 
+    def gathered_at_once(self, rows: Any, scale: Any, products: RowProducts) -> list[Any]:
+        """The same by one kernel, which sends the shard to all ranks and gets theirs, and one product."""
+        ranks, sent = self.memory.ranks, [rows] if scale is None else [rows, scale.contiguous()]
+        everything = [part.new_empty((ranks * part.shape[0], *part.shape[1:])) for part in sent]
+        outs = products.new(rows, ranks * rows.shape[0])
+        rooms = self.rooms(sum(part.numel() * part.element_size() for part in sent))
+        sending = self.memory.sending(self.first_flag("one_shot", 0, "arrived") + 1)
+        assert sending is not None
+        of_own, of_all = ([in_bytes(part) for part in parts] for parts in (sent, everything))
+
+        def send() -> None:
+            send_and_gather(of_own[0], only(of_own[1:]), of_all, rooms, sending, products.options.device)
+
+        def multiply() -> None:
+            products.multiply(everything[0], only(everything[1:]), outs)
+
+        with self.memory.call("one_shot", self.waits_of_sent(), False):
+            self.memory.enqueue(send)
+            self.memory.enqueue(multiply)
+        return outs
+
+    def rooms(self, size: int) -> Sequence[Any]:
+        """At each rank: those of two calls, for so many bytes of each sender."""
+        return self.memory.buffers("rooms", 0, 2 * self.memory.ranks * (-(-size // ALIGNMENT) * ALIGNMENT))
+
+    def waits_of_sent(self) -> list[tuple[int, int]]:
+        """The counts of calls that peers' first blocks set."""
+        first, ranks = flag_count(self.memory.ranks), self.memory.ranks
+        return [(first + peer * sent_terms.BLOCKS, peer) for peer in peers_after(self.memory.rank, ranks)]
+
     def scattered(self, rows: Any, scale: Any, products: RowProducts, shared: bool = False) -> Any:
         """This rank's rows of the sum of all ranks' products. `shared`: all rows, which their owners sum in
         parts, and others read while the next part is multiplied.
@@ -308,9 +269,16 @@ class PeerProducts:
         return out
 
     def reduced(self, rows: Any, scale: Any, products: RowProducts, owned: bool = False) -> Any:
-        """The sum of all ranks' products. `owned`: this rank's rows of it."""
+        """The sum of all ranks' products. `owned`: this rank's rows of it. Few bytes are sent by the kernel
+        that adds; of many, it reads those of others.
+        """
         memory, count = self.memory, rows.shape[0]
         (term,) = products.new(rows, count)
+        of_peer = term.numel() * term.element_size() // (memory.ranks if owned else 1)
+        if of_peer <= MOST_ADDED and products.meets(term, memory.ranks):
+            sending = memory.sending(self.first_flag("one_shot", 0, "arrived") + 1)
+            if sending is not None:
+                return self.sent_and_added(rows, scale, products, term, owned, sending)
         (parts,), buffer = self.parts("one_shot", 1, term)
         terms = [part for (part,) in parts]
         mine = slice(memory.rank * count // memory.ranks, (memory.rank + 1) * count // memory.ranks)
@@ -321,6 +289,19 @@ class PeerProducts:
 
         mine_of_all = [term[mine] for term in terms] if owned else terms
         self.multiply_and_add("one_shot", buffer, multiply, mine_of_all, out, products)
+        return out
+
+    def sent_and_added(
+        self, rows: Any, scale: Any, products: RowProducts, term: Any, owned: bool, sending: Sending
+    ) -> Any:
+        """`term`: of this rank, not multiplied yet."""
+        memory, owned_rows = self.memory, len(rows) // self.memory.ranks
+        of_ranks = term.unflatten(0, (memory.ranks, owned_rows)) if owned else [term] * memory.ranks
+        out = of_ranks[memory.rank].new_empty(of_ranks[memory.rank].shape)
+        rooms = self.rooms(out.numel() * out.element_size())
+        with memory.call("one_shot", self.waits_of_sent(), False):
+            memory.enqueue(partial(products.multiply, rows, scale, [term]))
+            memory.enqueue(partial(products.sum_sent, list(of_ranks), out, rooms, sending))
         return out
 
     def multiply_and_add(
