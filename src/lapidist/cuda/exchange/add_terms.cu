@@ -23,6 +23,9 @@ struct Meeting {
   int arrived, free, step;      // rank 0's flags of both kinds; from one rank's to the next one's
 };
 
+// Loads of a thread that are under way, of peers: blocks that wait hold their SMs, so there is one on each.
+constexpr int AT_ONCE = RANKS < 5 ? 4 / (RANKS - 1) : 1;
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     add_terms(const __grid_constant__ Meeting meeting, Term* D, i64 count) {
   const int peer = threadIdx.x;
@@ -40,12 +43,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   const i64 whole = count / TOGETHER, first = blockIdx.x * static_cast<i64>(THREADS) + threadIdx.x;
-  for (i64 i = first; i < whole; i += gridDim.x * static_cast<i64>(THREADS)) {
-    Vector vectors[RANKS];
+  const i64 step = gridDim.x * static_cast<i64>(THREADS);
+  for (i64 i = first; i < whole; i += AT_ONCE * step) {
+    Vector vectors[AT_ONCE][RANKS];
 #pragma unroll
-    for (int rank = 0; rank < RANKS; ++rank)
-      vectors[rank] = reinterpret_cast<const Vector*>(meeting.terms[rank])[i];
-    reinterpret_cast<Vector*>(D)[i] = sum_of(vectors);
+    for (int j = 0; j < AT_ONCE; ++j)
+#pragma unroll
+      for (int rank = 0; rank < RANKS; ++rank)
+        if (i + j * step < whole)
+          vectors[j][rank] = reinterpret_cast<const Vector*>(meeting.terms[rank])[i + j * step];
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j)
+      if (i + j * step < whole) reinterpret_cast<Vector*>(D)[i + j * step] = sum_of(vectors[j]);
   }
   if (const i64 i = whole * TOGETHER + first; i < count) {
     Term terms[RANKS];
