@@ -54,6 +54,29 @@ def graphs() -> None:
             equal(result, by_way(way, a, b))
 
 
+def a_graph_keeps_its_buffers() -> None:
+    """Also when later calls need larger ones."""
+    for way in ("push", "slots", "one_shot"):
+        group = torch.distributed.new_group()
+        calls = {"push": ours.all_gather_matmul, "slots": ours.matmul_all_reduce}
+        call = calls.get(way, ours.matmul_all_reduce)
+        operands = [
+            [whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((rows, K), (K, n))]
+            for rows, n in ((ROWS, N), (64 * ROWS, 8 * N))
+        ]
+        for _ in range(2):
+            call(*operands[0], group, way=way)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = call(*operands[0], group, way=way)
+        right = call(*operands[0], group, way=way)
+        for _ in range(2):
+            call(*operands[1], group, way=way)
+        torch.cuda.empty_cache()
+        graph.replay()
+        equal(result, right)
+
+
 def tiles() -> None:
     """One product stores its tiles at the owners of their rows, in calls and in replays of a graph."""
     ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
@@ -130,6 +153,7 @@ def on_cards(device: str) -> None:
     chunks_of_k(device)
     compiled_graphs(device)
     graphs()
+    a_graph_keeps_its_buffers()
     shards_in_parts()
     sent_by_kernels()
     tiles()

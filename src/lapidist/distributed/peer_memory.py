@@ -56,6 +56,7 @@ class CardMemory:
         self._group: Any = weakref.ref(group)  # what a group has is kept as long as the group
         self._driver = load_driver()
         self._buffers: dict[tuple[Use, int], tuple[Symmetric, list[Any]]] = {}
+        self._in_graphs: set[Symmetric] = set()  # which larger ones must not take the place of
         self._copies, self._rescue = torch.cuda.Stream(device), torch.cuda.Stream(device)
         first = torch.tensor(first_flags(self.ranks, self.rank), dtype=torch.int32)
         self._flags = Symmetric(FLAG_BYTES * len(first), device, group.group_name)
@@ -174,7 +175,9 @@ class CardMemory:
         yield
         if copies:
             current.wait_stream(self._copies)
-        if not torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_current_stream_capturing():
+            self._in_graphs.update(memory for memory, _ in self._buffers.values())
+        else:
             end = torch.cuda.Event()
             end.record(current)
             self.late.add(way, end, waits)
