@@ -98,7 +98,7 @@ def test_calls_that_cannot_be_cut_take_the_collective() -> None:
     assert barred.way == "collective"
     assert [way for way, _ in barred.refused] == ["chunks", "push", "waiting", "one_shot"]
     uneven = plan_of(replace(LARGE, product="matmul_all_reduce", rows=8191), CARDS)
-    assert dict(uneven.refused) == {"chunks": UNEVEN, "slots": UNEVEN, "tiles": UNEVEN}
+    assert dict(uneven.refused) == {"chunks": UNEVEN, "slots": UNEVEN}
     assert plan_of(LARGE, Reach(2, None, NETWORK)).reason == ON_THE_HOST
     assert plan_of(replace(LARGE, ranks=1), Reach(1, chip("h200"), NVLINK)).way == "collective"
 

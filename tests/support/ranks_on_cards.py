@@ -86,7 +86,6 @@ def tiles() -> None:
         for _ in range(3):
             how = {"out_dtype": torch.float32, "way": "tiles"}
             equal(ours.matmul_reduce_scatter(mine, matrix, **how), part(total, 0))
-            equal(ours.matmul_all_reduce(mine, matrix, **how), total)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = ours.matmul_reduce_scatter(mine, matrix, **how)

@@ -122,7 +122,7 @@ def reduced(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way |
         return peers_of(group, rows.device).reduced(rows, scale, products)
     if way == "collective" or rows.shape[0] % ranks:
         return exchange_ways.multiply_then_reduce(rows, scale, products, group, ranks, call)
-    if way == "slots" or (way == "tiles" and not products.stores_sums):
+    if way == "slots":
         return peers_of(group, rows.device).scattered(rows, scale, products, shared=True)
     owned = scattered_by(way, rows, scale, products, group, call)
     return exchange_ways.gathered_sums(owned, group, call)

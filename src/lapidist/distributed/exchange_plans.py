@@ -19,7 +19,7 @@ from lapidist.launch import MOST_OWNERS
 WAYS: dict[Product, tuple[Way, ...]] = {
     "all_gather_matmul": ("collective", "chunks", "push", "waiting", "one_shot"),
     "matmul_reduce_scatter": ("collective", "chunks", "slots", "tiles", "one_shot"),
-    "matmul_all_reduce": ("collective", "chunks", "slots", "tiles", "one_shot"),
+    "matmul_all_reduce": ("collective", "chunks", "slots", "one_shot"),
 }
 MEANINGS: dict[Way, str] = {
     "collective": "torch's collective, then the product, or the other way round",

@@ -171,7 +171,7 @@ def matmul_all_reduce(
     chunks : int, optional
         Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
         ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
-    way : {"collective", "chunks", "slots", "tiles", "one_shot"}, optional
+    way : {"collective", "chunks", "slots", "one_shot"}, optional
         In place of the plan's.
 
     Returns
