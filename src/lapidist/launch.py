@@ -50,6 +50,8 @@ PARAMETER_KINDS = {
     **{f"owners{n}": (f"{MAP_BYTES * n}x2i56x", MAP_BYTES * n + 64, 64) for n in range(1, MOST_OWNERS + 1)},
     # terms and flags of so many ranks, where they report, and numbers (exchange/add_terms.cu)
     **{f"meeting{n}": (f"{2 * n}QQqQ4i", 16 * n + 40, 8) for n in range(2, MOST_OWNERS + 1)},
+    # what is sent, where to and flags of so many ranks, and numbers (exchange/send_terms.cu)
+    **{f"sending{n}": (f"{3 * n}QQqQ4q", 24 * n + 56, 8) for n in range(2, MOST_OWNERS + 1)},
     **{f"epilogue{n}": (f"{5 * n}q", 40 * n, 8) for n in range(1, 17)},  # with so many operands
 }
 # of these structs the addresses alone change from run to run: their first members

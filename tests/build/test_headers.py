@@ -51,6 +51,9 @@ def config_of(header: str) -> str:
         weight = Weight(1024, 512, "int4", 128, "bfloat16", False, dtype)
         values = knobs_of_streamed(weight, streamed_config(Rows(1, 512), weight, 132)) | End(True).knobs
         return config_header("quantised/streamed.cu", values)
+    if header == "exchange/rank_terms.cuh":
+        knobs = {"THREADS": 256, "Term": "float", "Sum": "float", "RANKS": 2, "BY_TREE": 0, "TOGETHER": 4}
+        return config_header("exchange/add_terms.cu", knobs)
     if header == "emulated/moduli.cuh":
         return config_header("emulated/remainders.cu", {"THREADS": 256, "MODULI": 15})
     if name is None:

@@ -46,6 +46,10 @@ def test_functions_of_sums_are_in_one_graph(functions: Any, tmp_path: Path) -> N
     functions.in_processes(functions.functions_in_graphs, tmp_path, "cpu")
 
 
+def test_ranks_cast_under_autocast(functions: Any, tmp_path: Path) -> None:
+    functions.in_processes(functions.products_under_autocast, tmp_path, "cpu")
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_give_the_bits_of_one(processes: Any, ranks: int, tmp_path: Path) -> None:
     processes.in_processes(processes.chunks_of_k, tmp_path, "cpu", ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,8 @@ import torch
 
 from lapidist.backends.machine_backend import sanitized, watched
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
-from lapidist.distributed.met_sums import THREADS, Meeting, add_terms
+from lapidist.distributed.met_sums import THREADS, Meeting, add_terms, adding
+from lapidist.distributed.sent_terms import sent
 from lapidist.frameworks.arrays import operand_of
 from lapidist.machine.together import Arrived, Devices
 
@@ -122,3 +124,13 @@ def test_a_peer_that_does_not_come_is_reported() -> None:
     flags.own(2)[ARRIVED] = 0
     added(terms, out, flags, 1, limit=1, dead=2)
     assert flags.reports.tolist() in ([0, 0, ARRIVED + 1], [FREE + 1, 0, ARRIVED + 1])
+
+
+@pytest.mark.parametrize("launch", [adding, sent])
+def test_flags_are_set_behind_writes_and_read_before_reads_of_all_cards(launch: Any) -> None:
+    """The machine's cards see each other's plain writes at once, so it cannot tell."""
+    counts = (2, 8, False, 1024, 132) if launch is adding else (2, 8, False, False, 1024, 0)
+    ptx = launch("bfloat16", *counts, "sm_90a", False).binary.ptx
+    assert "ld.acquire.sys.global" in ptx
+    assert "st.release.sys.global" in ptx
+    assert not re.search(r"(ld|st)\.relaxed\.sys\.global\.s32", ptx)

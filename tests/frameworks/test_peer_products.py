@@ -12,16 +12,20 @@ import pytest
 
 pytest.importorskip("torch")  # which these modules import
 
-from lapidist.distributed import peer_products
+from lapidist.distributed import exchange_times, peer_products
 from lapidist.distributed.exchange_steps import STEPS
-from lapidist.distributed.peer_products import BUFFERS, FLAGS, PARTS
+from lapidist.distributed.peer_products import PARTS
 from lapidist.distributed.product_options import Options
+from lapidist.distributed.rank_memory import BUFFERS, FLAGS
 from lapidist.distributed.row_products import RowProducts
 
 pytestmark = pytest.mark.frameworks
-# of the way "waiting", each shard by itself and in parts; of one_shot, the rows of a rank alone; with factors
-WITH_FACTORS = tuple(f"{way} factors" for way in ("push", "waiting", "waiting apart", "slots", "tiles"))
-WAYS = (*peer_products.WAYS, "waiting apart", "one_shot owned", *WITH_FACTORS)
+# of the way "waiting", each shard by itself and in parts; of one_shot, the rows of a rank alone; of slots,
+# all rows in parts, in every other call; with factors
+WITH_FACTORS = tuple(
+    f"{way} factors" for way in ("push", "waiting", "waiting apart", "slots", "slots shared", "tiles")
+)
+WAYS = (*peer_products.WAYS, "waiting apart", "one_shot owned", "slots shared", *WITH_FACTORS)
 CALLS, ROWS, K, N = 4, 6, 4, 4
 ORDERS = 40
 
@@ -56,11 +60,17 @@ def factors_of(torch: Any, way: str, a: list[Any], call: int) -> list[Any]:
     return [whole_numbers(torch, 7000 + 100 * call + rank, len(rows), 1) for rank, rows in enumerate(a)]
 
 
+def owns(way: str, call: int) -> bool:
+    """Whether a rank gets the sums of its rows alone."""
+    shared = way.startswith("slots shared") and call % 2 == 0
+    return way.startswith(("slots", "tiles", "one_shot owned")) and not shared
+
+
 def expected(torch: Any, way: str, a: list[Any], b: list[Any], owned: bool) -> list[Any]:
     if gathers(way):
         return [torch.cat(a) @ matrix for matrix in b]
     total = sum(left @ right for left, right in zip(a, b, strict=True))
-    return [total] * len(a) if way == "one_shot" and not owned else list(total.chunk(len(a)))
+    return list(total.chunk(len(a))) if owned else [total] * len(a)
 
 
 def results(
@@ -70,6 +80,7 @@ def results(
     ranks = played.Ranks(count, seed, drop)
     given = [operands(torch, way, count, call) for call in range(CALLS)]
     scales = [factors_of(torch, way, a, call) for call, (a, _) in enumerate(given)]
+    owned = [owns(way, call) for call in range(CALLS)]
     way, _, form = way.partition(" ")
     name = {
         "push": "gathered",
@@ -78,9 +89,10 @@ def results(
         "tiles": "scattered_by_tiles",
         "one_shot": "reduced",
     }[way]
-    more = {"owned": True} if form == "owned" else {}
     outputs = []
-    for (a, b), scale in zip(given, scales, strict=True):
+    for (a, b), scale, owns_rows in zip(given, scales, owned, strict=True):
+        more = {"owned": True} if form == "owned" else {}
+        more |= {"shared": not owns_rows} if form.startswith("shared") else {}
         outputs.append([])
         for rank, member in enumerate(ranks.members):
             if captured:
@@ -88,17 +100,19 @@ def results(
             result = getattr(member, name)(a[rank], scale[rank], RowProducts([b[rank]], Options()), **more)
             outputs[-1].append(result[0] if gathers(way) else result)
     ranks.run()
-    for (a, b), scale, of_call in zip(given, scales, outputs, strict=True):
+    for (a, b), scale, of_call, owns_rows in zip(given, scales, outputs, owned, strict=True):
         scaled = [rows.float() * (1 if of is None else of) for rows, of in zip(a, scale, strict=True)]
-        right_ones = expected(torch, way, scaled, [matrix.float() for matrix in b], form == "owned")
+        right_ones = expected(torch, way, scaled, [matrix.float() for matrix in b], owns_rows)
         pairs = zip(of_call, right_ones, strict=True)
         yield from (torch.equal(result, right) for result, right in pairs)
 
 
 @pytest.fixture(autouse=True)
 def cut_shards(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "waiting apart" in str(request.node.callspec.params if hasattr(request.node, "callspec") else ""):
-        monkeypatch.setattr(peer_products, "LEAST_PART", 1)
+    params = str(request.node.callspec.params if hasattr(request.node, "callspec") else "")
+    if "waiting apart" in params or "slots shared" in params:
+        for module in (peer_products, exchange_times):
+            monkeypatch.setattr(module, "LEAST_PART", 1)
 
 
 def nothing(rank: int, action: str, flag: int) -> bool:
@@ -127,9 +141,15 @@ def is_found(torch: Any, played: Any, way: str, drop: Any) -> bool:
     return False
 
 
-@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize(
+    ("way", "flag"),
+    [
+        (way, flag)
+        for way, flag in product(WAYS, FLAGS)
+        if way not in WITH_FACTORS and (flag != "summed" or way == "slots shared")
+    ],
+)
 @pytest.mark.parametrize("action", ["wait", "signal", "clear"])
-@pytest.mark.parametrize("way", [way for way in WAYS if way not in WITH_FACTORS])
 def test_every_flag_is_needed(torch: Any, played: Any, way: str, action: str, flag: str) -> None:
     """Without one kind of waits, or of signals, of one rank."""
 
@@ -141,7 +161,11 @@ def test_every_flag_is_needed(torch: Any, played: Any, way: str, action: str, fl
 
 FORMS: dict[str, list[dict[str, Any]]] = {
     "waiting": [{"parts": parts, "together": together} for parts in (1, 4) for together in (False, True)],
-    "slots": [{"at_once": False}, {"at_once": True}],
+    "slots": [
+        {"at_once": at_once, **shape}
+        for at_once in (False, True)
+        for shape in ({}, {"parts": 1, "shared": True}, {"parts": 4, "shared": True})
+    ],
 }
 
 
@@ -153,18 +177,26 @@ def test_steps_of_all_ranks_meet(way: Any) -> None:
     for ranks, form in ((ranks, form) for ranks in (2, 3, 8) for form in FORMS.get(way, [{}])):
         steps = [STEPS[way](rank, ranks, **form) for rank in range(ranks)]
         pairs = [(rank, step) for rank in range(ranks) for step in steps[rank]]
-        signals = sorted((step.peer, rank, step.flag) for rank, step in pairs if step.action == "signal")
-        clears = sorted((rank, step.peer, step.flag) for rank, step in pairs if step.action == "clear")
-        assert clears == sorted(set(signals))
+        signals = sorted(
+            (step.peer, rank, step.flag, step.part) for rank, step in pairs if step.action == "signal"
+        )
+        clears = sorted(
+            (rank, step.peer, step.flag, step.part) for rank, step in pairs if step.action == "clear"
+        )
+        cleared_at_once = way == "waiting"  # the flags of all parts
+        assert clears == [flag for flag in signals if not cleared_at_once or flag[3] == 0]
         if way == "waiting":
             parts = form["parts"]
             assert len(signals) == ranks * (ranks - 1) * (1 + parts)
         else:
-            waits = sorted((rank, step.peer, step.flag) for rank, step in pairs if step.action == "wait")
+            waits = sorted(
+                (rank, step.peer, step.flag, step.part) for rank, step in pairs if step.action == "wait"
+            )
             assert waits == signals
         for rank in range(ranks):
-            multiplied = [step.peer for step in steps[rank] if step.action == "multiply"]
-            for step in steps[rank]:
+            first_parts = [step for step in steps[rank] if step.part == 0]
+            multiplied = [step.peer for step in first_parts if step.action == "multiply"]
+            for step in first_parts:
                 multiplied += range(step.peer, step.end) if step.action == "await" else []
                 multiplied += [rank] if step.action == "add" and form.get("at_once") else []
             assert sorted(multiplied) == ([rank] if way in ("tiles", "one_shot") else [*range(ranks)])

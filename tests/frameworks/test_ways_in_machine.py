@@ -15,11 +15,13 @@ pytest.importorskip("torch")  # which these modules import
 
 import lapidist
 from lapidist.backends.machine_backend import sanitized, watched
-from lapidist.distributed import peer_products
+from lapidist.distributed import exchange_times, peer_products, sent_terms
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_gradients import back
 from lapidist.distributed.product_options import Options
+from lapidist.distributed.rank_memory import FLAGS, first_flags, flag_count, flag_index
 from lapidist.distributed.row_products import RowProducts
+from lapidist.distributed.sent_terms import Sending
 from lapidist.frameworks.arrays import operand_of
 from lapidist.machine.faults import Deadlock
 from lapidist.machine.together import Arrived, Devices
@@ -34,12 +36,16 @@ FOREVER = 1 << 60
 class MachineRanks(played.Ranks):
     """Kernels wait for flags themselves."""
 
-    def __init__(self, count: int, seed: int, drop: Any, meets: Any = None) -> None:
-        """`meets`: changes what kernels are told that meet the other ranks; None: streams wait."""
+    def __init__(self, count: int, seed: int, drop: Any, meets: Any = None, sends: Any = None) -> None:
+        """`meets`: changes what kernels are told that meet the other ranks, or send to them; None: streams
+        wait.
+        """
         super().__init__(count, seed, drop)
         self.meets = meets
         self.reports = np.zeros(count, np.uint64)
         self.done = np.zeros(count, np.int32)
+        self.calls = np.zeros((count, sent_terms.BLOCKS), np.int32)
+        self.sends = sends
         self.members = [peer_products.PeerProducts(MachineMemory(self, rank)) for rank in range(count)]
 
     def run(self) -> None:
@@ -80,16 +86,31 @@ class MachineMemory(played.RankMemory):
         at = operands["reports"].pointer, FOREVER, operands["done"].pointer
         return self.all.meets(Meeting(self.rank, flags, *at, arrived, free, step, operands))
 
+    def sending(self, missed: int) -> Sending | None:
+        if self.all.sends is None:
+            return None
+        known = {f"of rank {rank}: flags": flags for rank, flags in enumerate(self.all.flags)}
+        known |= {"reports": self.all.reports, "calls": self.all.calls[self.rank]}
+        operands = {name: operand_of(array, name) for name, array in known.items()}
+        first = 4 * flag_count(self.ranks)
+        flags = tuple(operands[f"of rank {rank}: flags"].pointer + first for rank in range(self.ranks))
+        at = operands["reports"].pointer, FOREVER, operands["calls"].pointer
+        return self.all.sends(Sending(self.rank, flags, *at, missed, operands))
+
 
 WAYS = {
     "push": "gathered",
     "waiting": "gathered_in_kernel",
     "waiting apart": "gathered_in_kernel",
     "slots": "scattered",
+    "slots shared": "scattered",
     "tiles": "scattered_by_tiles",
     "one_shot": "reduced",
     "tiles met": "scattered_by_tiles",
     "one_shot met": "reduced",
+    "gather sent": "gathered_at_once",
+    "scatter sent": "reduced",
+    "reduce sent": "reduced",
 }
 
 
@@ -98,7 +119,7 @@ def nothing(rank: int, action: str, flag: int) -> bool:
     return False
 
 
-def as_told(meeting: Meeting) -> Meeting:
+def as_told(meeting: Meeting | Sending) -> Meeting | Sending:
     return meeting
 
 
@@ -111,7 +132,8 @@ def is_right(
     count: int = 2,
     calls: int = CALLS,
 ) -> bool:
-    ranks = MachineRanks(count, seed, drop, meets if way.endswith("met") else None)
+    sends = meets if way.endswith("sent") else None
+    ranks = MachineRanks(count, seed, drop, meets if way.endswith("met") else None, sends)
     right, results = [], []
     for call in range(calls):
         draw = torch.Generator().manual_seed(call)
@@ -119,25 +141,37 @@ def is_right(
         b = [torch.randint(-3, 4, (K, N), generator=draw).half() for _ in ranks.members]
         for rank, member in enumerate(ranks.members):
             products = RowProducts([b[rank]], Options(device="machine"))
-            result = getattr(member, WAYS[way])(a[rank], None, products)
+            shape = {"slots shared": {"shared": True}, "scatter sent": {"owned": True}}.get(way, {})
+            result = getattr(member, WAYS[way])(a[rank], None, products, **shape)
             results.append(result[0] if isinstance(result, list) else result)
             terms = [left.double() @ matrix.double() for left, matrix in zip(a, b, strict=True)]
-            if way.startswith(("push", "waiting")):
+            if way.startswith(("push", "waiting", "gather")):
                 right.append(torch.cat(a).double() @ b[rank].double())
             else:
-                owned = way.startswith(("slots", "tiles"))
+                owned = way.startswith(("slots", "tiles", "scatter")) and not way.endswith("shared")
                 right.append(sum(terms).chunk(count)[rank] if owned else sum(terms))
     ranks.run()
     if drop is nothing and meets is as_told:
         for rank, flags in enumerate(ranks.flags):
-            assert flags.tolist() == peer_products.first_flags(count, rank)
+            counts = [calls * (way.endswith("sent") and sender != rank) for sender in range(count)]
+            flags, of_blocks = np.split(flags, [flag_count(count)])
+            assert flags.tolist() == first_flags(count, rank)[: len(flags)]
+            assert of_blocks.tolist() == [number for number in counts for _ in range(sent_terms.BLOCKS)]
     return all(torch.equal(result.double(), exact) for result, exact in zip(results, right, strict=True))
+
+
+@pytest.fixture(autouse=True)
+def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That send: they are as many for few bytes as for many."""
+    monkeypatch.setattr(sent_terms, "BLOCKS", 3)
+    monkeypatch.setattr(sent_terms, "THREADS", 64)
 
 
 @pytest.fixture
 def in_parts(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if way == "waiting apart":
-        monkeypatch.setattr(peer_products, "LEAST_PART", 1)
+    if way in ("waiting apart", "slots shared"):
+        for module in (peer_products, exchange_times):
+            monkeypatch.setattr(module, "LEAST_PART", 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -185,6 +219,7 @@ def test_a_function_of_gathered_rows_and_its_gradient(torch: Any, forth: str, ba
         ("push", "wait", "arrived"),
         pytest.param("waiting", "signal", "arrived", marks=pytest.mark.survey),
         ("slots", "wait", "arrived"),
+        ("slots shared", "wait", "summed"),
         ("tiles", "wait", "arrived"),
         ("one_shot", "wait", "arrived"),
     ],
@@ -196,7 +231,7 @@ def test_a_missing_flag_is_found(torch: Any, way: str, action: str, flag: str) -
     """
 
     def drop(rank: int, dropped: str, index: int) -> bool:
-        kind = peer_products.FLAGS[index // peer_products.PARTS // 2 % 2]
+        kind = FLAGS[index // peer_products.PARTS // 2 % len(FLAGS)]
         return rank == 0 and dropped == action and kind == flag
 
     def is_found(seed: int) -> bool:
@@ -208,7 +243,10 @@ def test_a_missing_flag_is_found(torch: Any, way: str, action: str, flag: str) -
     assert any(is_found(seed) for seed in range(6))
 
 
-@pytest.mark.parametrize("way", ["tiles met", "one_shot met"])
+SENT = "gather sent", "scatter sent", "reduce sent"
+
+
+@pytest.mark.parametrize("way", ["tiles met", "one_shot met", *SENT])
 @pytest.mark.parametrize("seed", range(3))
 def test_four_ranks_meet_in_kernels(torch: Any, way: str, seed: int) -> None:
     assert is_right(torch, way, seed, count=4)
@@ -220,7 +258,7 @@ def one_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_products.PeerProducts, "turn", lambda self, way: 0)
 
 
-@pytest.mark.parametrize("way", ["tiles met", "one_shot met"])
+@pytest.mark.parametrize("way", ["tiles met", "one_shot met", *SENT])
 @pytest.mark.usefixtures("one_buffer")
 def test_kernels_free_the_buffer_for_the_next_call(torch: Any, way: str) -> None:
     assert all(is_right(torch, way, seed, calls=3) for seed in range(3))
@@ -230,7 +268,7 @@ def test_kernels_that_are_told_wrong_flags_are_found(torch: Any) -> None:
     """Flags of another way, which are set at first: some order adds what is not there yet."""
 
     def told(meeting: Meeting) -> Meeting:
-        return meeting._replace(arrived=peer_products.flag_index("push", 0, "free", 0, 2))
+        return meeting._replace(arrived=flag_index("push", 0, "free", 0, 2))
 
     def is_found(seed: int) -> bool:
         try:
@@ -239,3 +277,38 @@ def test_kernels_that_are_told_wrong_flags_are_found(torch: Any) -> None:
             return True
 
     assert any(is_found(seed) for seed in range(6))
+
+
+def never_waits(sending: Sending) -> Sending:
+    """Counts of calls that all peers have reached before the first one."""
+    behind = operand_of(np.full(sent_terms.BLOCKS, -1, np.int32), "calls")
+    return sending._replace(calls=behind.pointer, operands={**sending.operands, "calls": behind})
+
+
+def in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two calls in a row send."""
+    told = Sending.parameter
+
+    def parameter(sending: Sending, own: Any, rooms: Any, each: int) -> tuple[int, ...]:
+        words = list(told(sending, own, rooms, each))
+        words[-4] = 0
+        return tuple(words)
+
+    monkeypatch.setattr(Sending, "parameter", parameter)
+
+
+@pytest.mark.parametrize("wrong", [never_waits, pytest.param(in_one_place, marks=pytest.mark.survey)])
+def test_kernels_that_send_and_do_not_wait_are_found(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, wrong: Any
+) -> None:
+    if wrong is in_one_place:
+        in_one_place(monkeypatch)
+    told = as_told if wrong is in_one_place else never_waits
+
+    def is_found(seed: int) -> bool:
+        try:
+            return not is_right(torch, "reduce sent", seed, meets=told, calls=6)
+        except Deadlock:
+            return True
+
+    assert any(is_found(seed) for seed in range(12))

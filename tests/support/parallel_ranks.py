@@ -36,7 +36,7 @@ def ways_of(*peers: str) -> tuple[Any, ...]:
 
 def ways_of_gathers(dtype: Any) -> tuple[Any, ...]:
     """No kernel that waits multiplies float32."""
-    return ways_of("push", *(("waiting",) if dtype == torch.bfloat16 else ()))
+    return ways_of("push", "one_shot", *(("waiting",) if dtype == torch.bfloat16 else ()))
 
 
 def whole_numbers(*shape: int, dtype: Any = torch.float32) -> Any:

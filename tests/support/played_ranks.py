@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lapidist.distributed.peer_products import PeerProducts, first_flags
+from lapidist.distributed.peer_products import PeerProducts
+from lapidist.distributed.rank_memory import first_flags
 
 Drop = Callable[[int, str, int], bool]
 
@@ -106,6 +107,9 @@ class RankMemory:
     def meeting(self, arrived: int, free: int, step: int) -> Any:
         return None
 
+    def sending(self, missed: int) -> Any:
+        return None
+
     @contextmanager
     def on(self, stream: str) -> Iterator[None]:
         previous, self.stream = self.stream, self.all.streams[self.rank][stream]
@@ -113,7 +117,7 @@ class RankMemory:
         self.stream = previous
 
     @contextmanager
-    def call(self, way: str, waits: Sequence[tuple[int, int]]) -> Iterator[None]:
+    def call(self, way: str, waits: Sequence[tuple[int, int]], copies: bool) -> Iterator[None]:
         products, copies = self.all.streams[self.rank].values()
         copies.after(products)
         yield

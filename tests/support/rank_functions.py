@@ -13,7 +13,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 import lapidist
 from lapidist.distributed.group_facts import members_of
 from lapidist.errors import ArgumentError, LapidistError, LaunchError, ShapeError
-from parallel_ranks import ROWS, K, N, part, ways_of
+from parallel_ranks import ROWS, K, N, equal, part, ways_of
 from torch_processes import in_processes
 
 ours = importlib.import_module("lapidist.distributed")
@@ -378,6 +378,31 @@ def functions_of_ranks(device: str) -> None:
     wrong_use()
     refused_operands()
     late_ranks_are_told()
+
+
+def products_under_autocast(device: str) -> None:
+    """Operands are cast as torch.matmul's, also of what is recorded; their gradients have their types."""
+    torch.set_default_device(device)
+    torch.manual_seed(5)
+    x, w, bias = torch.randn(ROWS, K), torch.randn(N, K).requires_grad_(), torch.randn(N)
+    narrow, w_narrow = x.bfloat16(), w.detach().bfloat16()
+    calls = (ours.all_gather_matmul, 0), (ours.matmul_reduce_scatter, 1), (ours.matmul_all_reduce, 1)
+    for forth, dim in calls:
+        mine, matrix = (x, w) if dim == 0 else (part(x, 1), part(w, 1))
+        matrix = matrix.detach().requires_grad_()
+        how = {"bias": bias} if dim == 0 else {}
+        with torch.autocast(device, torch.bfloat16):
+            result = forth(part(mine, 0) if dim == 0 else mine, matrix, trans_b=True, **how)
+        cast = (part(narrow, 0), w_narrow) if dim == 0 else (part(narrow, 1), part(w_narrow, 1))
+        how = {"bias": bias.bfloat16()} if dim == 0 else {}
+        equal(result.detach(), forth(*cast, trans_b=True, **how))
+        assert torch.autograd.grad(result.float().sum(), matrix)[0].dtype == torch.float32
+    with torch.autocast(device, torch.bfloat16):
+        layer = ours.row_parallel_linear(part(x, 1), part(w.detach(), 1), bias)
+        assert layer.dtype == torch.bfloat16
+        eight = part(x, 0).to(torch.float8_e4m3fn)
+        scaled = ours.all_gather_matmul(eight, torch.ones(K, 8).to(eight.dtype), scale_a=2.0)
+    assert scaled.dtype == torch.float32
 
 
 def functions_in_graphs(device: str) -> None:

@@ -54,6 +54,29 @@ def graphs() -> None:
             equal(result, by_way(way, a, b))
 
 
+def a_graph_keeps_its_buffers() -> None:
+    """Also when later calls need larger ones."""
+    for way in ("push", "slots", "one_shot"):
+        group = torch.distributed.new_group()
+        calls = {"push": ours.all_gather_matmul, "slots": ours.matmul_all_reduce}
+        call = calls.get(way, ours.matmul_all_reduce)
+        operands = [
+            [whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((rows, K), (K, n))]
+            for rows, n in ((ROWS, N), (64 * ROWS, 8 * N))
+        ]
+        for _ in range(2):
+            call(*operands[0], group, way=way)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = call(*operands[0], group, way=way)
+        right = call(*operands[0], group, way=way)
+        for _ in range(2):
+            call(*operands[1], group, way=way)
+        torch.cuda.empty_cache()
+        graph.replay()
+        equal(result, right)
+
+
 def tiles() -> None:
     """One product stores its tiles at the owners of their rows, in calls and in replays of a graph."""
     ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
@@ -63,7 +86,6 @@ def tiles() -> None:
         for _ in range(3):
             how = {"out_dtype": torch.float32, "way": "tiles"}
             equal(ours.matmul_reduce_scatter(mine, matrix, **how), part(total, 0))
-            equal(ours.matmul_all_reduce(mine, matrix, **how), total)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = ours.matmul_reduce_scatter(mine, matrix, **how)
@@ -97,6 +119,21 @@ def a_late_rank() -> None:
             equal(a @ b, lapidist.matmul(a, b))
 
 
+def sent_by_kernels() -> None:
+    """Few rows of all ranks and their sums by the kernel that sends them, of shapes in turn; the same buffers
+    hold all of them. Sums of many rows are read in parts."""
+    ranks, how = torch.distributed.get_world_size(), {"out_dtype": torch.float32}
+    for rows, k, n in ((64, 256, 512), (16, 1024, 264), (4096, 512, 8192), (24, 72, 520), (64, 256, 512)):
+        a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((rows, ranks * k), (ranks * k, n)))
+        mine, matrix, total = part(a, 1), part(b, 0), a.float() @ b.float()
+        way = "slots" if rows == 4096 else "one_shot"
+        for _ in range(3):
+            equal(ours.matmul_all_reduce(mine, matrix, way=way, **how), total)
+            equal(ours.matmul_reduce_scatter(mine, matrix, way=way, **how), part(total, 0))
+            if way == "one_shot":
+                equal(ours.all_gather_matmul(part(a, 0), b, way=way, **how), total)
+
+
 def shards_in_parts() -> None:
     """Long shards arrive in parts, of which tiles need one or two. Sums of whole numbers are exact."""
     rows, k = 5 * 1024, 8192
@@ -115,7 +152,9 @@ def on_cards(device: str) -> None:
     chunks_of_k(device)
     compiled_graphs(device)
     graphs()
+    a_graph_keeps_its_buffers()
     shards_in_parts()
+    sent_by_kernels()
     tiles()
     a_late_rank()
 

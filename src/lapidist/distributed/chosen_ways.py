@@ -80,6 +80,8 @@ def gathered(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way 
     if way in ("push", "waiting"):
         peers = peers_of(group, rows.device)
         return (peers.gathered if way == "push" else peers.gathered_in_kernel)(rows, scale, products)
+    if way == "one_shot":
+        return peers_of(group, rows.device).gathered_at_once(rows, scale, products)
     if way == "chunks":
         return exchange_ways.gather_in_chunks(rows, scale, products, group, call)
     return exchange_ways.gather_then_multiply(rows, scale, products, group, call)
@@ -122,5 +124,7 @@ def reduced(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way |
         return peers_of(group, rows.device).reduced(rows, scale, products)
     if way == "collective" or rows.shape[0] % ranks:
         return exchange_ways.multiply_then_reduce(rows, scale, products, group, ranks, call)
+    if way == "slots":
+        return peers_of(group, rows.device).scattered(rows, scale, products, shared=True)
     owned = scattered_by(way, rows, scale, products, group, call)
     return exchange_ways.gathered_sums(owned, group, call)

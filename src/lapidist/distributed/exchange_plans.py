@@ -8,7 +8,7 @@ from typing import Any
 
 from lapidist.device import chip
 from lapidist.distributed.exchange_steps import Way
-from lapidist.distributed.exchange_times import NETWORK, NVLINK, Exchange, Product, Reach, Times
+from lapidist.distributed.exchange_times import MOST_SENT, NETWORK, NVLINK, Exchange, Product, Reach, Times
 from lapidist.dtypes import integer_from, name_of, outputs_of, size_of
 from lapidist.errors import ArgumentError, shown
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
@@ -17,9 +17,9 @@ from lapidist.kernels.wgmma.tiles import PATCH_ROWS
 from lapidist.launch import MOST_OWNERS
 
 WAYS: dict[Product, tuple[Way, ...]] = {
-    "all_gather_matmul": ("collective", "chunks", "push", "waiting"),
+    "all_gather_matmul": ("collective", "chunks", "push", "waiting", "one_shot"),
     "matmul_reduce_scatter": ("collective", "chunks", "slots", "tiles", "one_shot"),
-    "matmul_all_reduce": ("collective", "chunks", "slots", "tiles", "one_shot"),
+    "matmul_all_reduce": ("collective", "chunks", "slots", "one_shot"),
 }
 MEANINGS: dict[Way, str] = {
     "collective": "torch's collective, then the product, or the other way round",
@@ -28,11 +28,12 @@ MEANINGS: dict[Way, str] = {
     "waiting": "copies push shards, and the product's kernel waits for the shard that a tile needs",
     "slots": "products are stored to a slot at their owner, who adds in the order of ranks",
     "tiles": "one product stores each tile to a slot at its owner, who adds in the order of ranks",
-    "one_shot": "each rank adds all ranks' terms where they lie",
+    "one_shot": "one kernel sends all ranks what they need, and waits for what they send",
 }
 PEER_WAYS = ("push", "waiting", "slots", "tiles", "one_shot")
 ON_THE_HOST = "the ranks are processes on the host, whose cores copy and multiply"
 UNEVEN = "the rows do not divide by the number of ranks"
+TOO_LARGE = "a kernel would send more than 8 MiB to each rank"
 NO_WAITS = "no kernel multiplies these types, or lines of k, and waits for rows: it needs Hopper"
 NO_OWNERS = "no kernel stores these types, or rows, at their owners: it needs Hopper, and 16 rows at once"
 
@@ -65,6 +66,8 @@ def refusal_of(way: Way, exchange: Exchange, reach: Reach, barred: str) -> str:
         return UNEVEN
     if way in PEER_WAYS and reach.no_peers:
         return reach.no_peers
+    if way == "one_shot" and exchange.product == "all_gather_matmul" and exchange.shard > MOST_SENT:
+        return TOO_LARGE
     if way == "tiles" and not may_store(exchange, reach):
         return NO_OWNERS
     return "" if way != "waiting" or may_wait(exchange, reach) else NO_WAITS

@@ -2,7 +2,8 @@
 
 A rank waits for flags in its memory alone, and sets flags in others'. Who waits for a flag clears it, once
 what it waited for is used. Flags are of one buffer, one peer and one part of what it sends: "arrived" says
-that the part is there, "free" that the peer has read what it was sent. All "free" flags are set at first."""
+that the part is there, "free" that the peer has read what it was sent, "summed" that a part of the peer's
+sums is there to be read. All "free" flags are set at first."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Stream = Literal["products", "copies"]
-Action = Literal["multiply", "await", "copy", "push", "wait", "clear", "signal", "add", "meet"]
-Flag = Literal["arrived", "free"]
+Action = Literal["multiply", "await", "copy", "push", "pull", "wait", "clear", "signal", "add", "meet"]
+Flag = Literal["arrived", "free", "summed"]
 Way = Literal["collective", "chunks", "push", "waiting", "slots", "tiles", "one_shot"]
 
 
@@ -73,9 +74,12 @@ def waiting_steps(rank: int, ranks: int, parts: int = 1, together: bool = False)
     return steps + freed(rank, ranks)
 
 
-def scatter_steps(rank: int, ranks: int, at_once: bool = False) -> list[Step]:
+def scatter_steps(
+    rank: int, ranks: int, at_once: bool = False, parts: int = 1, shared: bool = False
+) -> list[Step]:
     """Products of others' rows are stored to this rank's slot at their owner. The rows that this rank owns
-    come last, and then the sum of all slots in the order of ranks. `at_once`: both in one product.
+    come last, and then the sum of all slots in the order of ranks. `at_once`: both in one product. `shared`:
+    all ranks read a part of the sums while their owner goes on with the next.
     """
     steps = []
     for peer in peers_after(rank, ranks):
@@ -83,11 +87,31 @@ def scatter_steps(rank: int, ranks: int, at_once: bool = False) -> list[Step]:
         steps.append(Step("products", "multiply", peer))
         steps.append(Step("products", "clear", peer, "free"))
         steps.append(Step("products", "signal", peer, "arrived"))
-    if not at_once:
-        steps.append(Step("products", "multiply", rank))
-    steps += [Step("products", "wait", peer, "arrived") for peer in reversed(peers_after(rank, ranks))]
-    steps.append(Step("products", "add", rank))
-    return steps + freed(rank, ranks)
+    for part in range(parts):
+        if not at_once:
+            steps.append(Step("products", "multiply", rank, part=part))
+        if part == 0:
+            steps += [
+                Step("products", "wait", peer, "arrived") for peer in reversed(peers_after(rank, ranks))
+            ]
+        steps.append(Step("products", "add", rank, part=part))
+        if shared:
+            steps += [Step("products", "signal", peer, "summed", part) for peer in peers_after(rank, ranks)]
+    steps += freed(rank, ranks)
+    return [*steps, *pulls(rank, ranks, parts)] if shared else steps
+
+
+def pulls(rank: int, ranks: int, parts: int) -> list[Step]:
+    """Copies of all ranks' sums. An owner writes the next ones to the same memory once it has all terms of
+    the next call, which peers send behind these copies: no flag says that sums were read.
+    """
+    steps = [Step("products", "copy", rank)]
+    for part in range(parts):
+        for peer in peers_after(rank, ranks):
+            steps.append(Step("copies", "wait", peer, "summed", part))
+            steps.append(Step("copies", "clear", peer, "summed", part))
+            steps.append(Step("copies", "pull", peer, part=part))
+    return steps
 
 
 def stored_once_steps(rank: int, ranks: int, meets: bool = False) -> list[Step]:

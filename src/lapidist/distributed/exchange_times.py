@@ -13,21 +13,28 @@ from lapidist.distributed.exchange_steps import Way
 
 Product = Literal["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"]
 CHUNKS = 4
-PARTS = 4  # of a shard, for which kernels wait
+PARTS = 4  # of a shard, for which kernels wait; of a rank's sums, which others read
+# Bytes for a peer, by a kernel that stores them there: of shards, and of terms, which kernels also read where
+# they lie. Two H200 read 370 GB/s of each other, and store 190.
+MOST_SENT, MOST_ADDED = 8 << 20, 2 << 20
+LEAST_PART = 16 << 20  # bytes: the copy engine is slow for less
 WAITING = 1.06  # how much longer a product takes that waits for rows
-STORING = 1.1  # and one whose tiles go to other cards: 4096 rows by 28672 x 4096 took 1430 us, and 1211 alone
+STORING = 1.06  # and one whose tiles go to other cards: 1.07 of 4096 rows by 28672 x 4096, before the sum
 # A card reaches these shares of its limits in a product of many tiles; a tile is 128 x 256.
 MATH_SHARE, DRAM_SHARE, TILE = 0.95, 0.85, (128, 256)
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Bytes a second of one card in one direction: what it writes to others under a product, by copies or by
-    stores; what a kernel reads of others; and what collectives move."""
+    """Bytes a second of one card in one direction: what copies and small kernels write to others; what
+    products store there; what a kernel reads of others; what copies read under a product; and what
+    collectives move."""
 
     name: str
     written: float
+    stored: float
     read: float
+    pulled: float
     collective: float
     launch_seconds: float = 4e-6
     copy_seconds: float = 3e-6
@@ -38,8 +45,8 @@ class Links:
     overlap: bool = False
 
 
-NVLINK = Links("NVLink", 190e9, 370e9, 216e9)
-NETWORK = Links("network", 45e9, 45e9, 45e9, collective_seconds=60e-6, overlap=True)
+NVLINK = Links("NVLink", 190e9, 310e9, 370e9, 300e9, 216e9)
+NETWORK = Links("network", 45e9, 45e9, 45e9, 45e9, 45e9, collective_seconds=60e-6, overlap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,11 @@ class Exchange:
     def rows_of_a_rank(self) -> int:
         return -(-self.rows // self.ranks)
 
+    @property
+    def shard(self) -> int:
+        """Bytes of a rank's rows of the operand."""
+        return self.rows_of_a_rank * self.k * self.size
+
     def __str__(self) -> str:
         return f"{self.product} {self.rows} x {self.n} x {self.k} {self.dtype}, {self.ranks} ranks"
 
@@ -91,6 +103,8 @@ class Times:
             return self.one_shot()
         if product == "all_gather_matmul":
             return self.gathered(CHUNKS if way == "chunks" else 1)
+        if way == "slots" and product == "matmul_all_reduce":
+            return self.slots_shared()
         by_peers = {"slots": self.slots, "tiles": self.tiles}
         scattered = by_peers[way]() if way in by_peers else self.scattered(CHUNKS if way == "chunks" else 1)
         if product == "matmul_reduce_scatter":
@@ -141,7 +155,7 @@ class Times:
     def gathered(self, chunks: int) -> float:
         """Each chunk is multiplied while the next one is gathered."""
         exchange = self.exchange
-        shard = exchange.rows_of_a_rank * exchange.k * exchange.size / chunks
+        shard = exchange.shard / chunks
         arrived = done = 0.0
         for _ in range(chunks):
             arrived = (arrived if self.links.overlap else done) + self.collective(shard)
@@ -172,8 +186,7 @@ class Times:
 
     def pushed(self) -> float:
         exchange, links = self.exchange, self.links
-        shard = exchange.rows_of_a_rank * exchange.k * exchange.size
-        push = links.copy_seconds + 2 * links.flag_seconds + shard / links.written
+        push = links.copy_seconds + 2 * links.flag_seconds + exchange.shard / links.written
         product = self.product(exchange.rows_of_a_rank)
         arrived, done = 0.0, product
         for _ in range(exchange.ranks - 1):
@@ -184,8 +197,7 @@ class Times:
     def waiting(self) -> float:
         """One product, which ends behind the last shard; its own shard is copied, or multiplied first."""
         exchange, links = self.exchange, self.links
-        shard = exchange.rows_of_a_rank * exchange.k * exchange.size
-        push = links.copy_seconds + shard / links.written
+        push = links.copy_seconds + exchange.shard / links.written
         arrived = (exchange.ranks - 1) * push + 2 * links.flag_seconds
         ended = max(self.product(exchange.rows), arrived + self.product(exchange.rows_of_a_rank) / PARTS)
         return WAITING * ended + links.copy_seconds + 3 * links.flag_seconds
@@ -194,21 +206,54 @@ class Times:
         exchange, links = self.exchange, self.links
         block = exchange.rows_of_a_rank * exchange.n * exchange.result_size
         product = self.product(exchange.rows_of_a_rank)
-        sent = max(product, block / links.written) + 2 * links.flag_seconds
+        sent = max(product, block / links.stored) + 2 * links.flag_seconds
         flags = 5 * (exchange.ranks - 1) * links.flag_seconds
         return (exchange.ranks - 1) * sent + product + flags + self.sum_of(exchange.rows_of_a_rank)
+
+    def slots_shared(self) -> float:
+        """Other ranks read a part of the sums under the product of the next one."""
+        exchange, links, others = self.exchange, self.links, self.exchange.ranks - 1
+        rows = exchange.rows_of_a_rank
+        block = rows * exchange.n * exchange.result_size
+        parts = parts_of(rows, block)
+        of_part = self.product(rows // parts) + others * links.flag_seconds
+        read = others * (links.copy_seconds + links.flag_seconds + block / parts / links.pulled)
+        done = self.slots() - self.product(rows)
+        there = 0.0
+        for _ in range(parts):
+            done += of_part
+            there = max(there, done) + read
+        return there
 
     def tiles(self) -> float:
         """One product, under all of which its tiles travel."""
         exchange, links, peers = self.exchange, self.links, self.exchange.ranks - 1
         stored = peers * exchange.rows_of_a_rank * exchange.n * exchange.result_size
-        product = max(STORING * self.product(exchange.rows), stored / links.written)
+        product = max(STORING * self.product(exchange.rows), stored / links.stored)
         return product + self.met_sum_of(exchange.rows_of_a_rank)
 
     def one_shot(self) -> float:
         exchange, links = self.exchange, self.links
         others = exchange.ranks - 1
+        if exchange.product == "all_gather_matmul":
+            return self.product(exchange.rows) + self.sent(exchange.shard)
         shared = exchange.product == "matmul_all_reduce"
         rows = exchange.rows if shared else exchange.rows_of_a_rank
         term = rows * exchange.n * exchange.result_size
+        if term <= MOST_ADDED:
+            return self.product(exchange.rows) + self.sent(term)
         return self.product(exchange.rows) + others * term / links.read + self.met_sum_of(rows)
+
+    def sent(self, count: int) -> float:
+        """So many bytes to each rank, by a kernel that gets theirs and adds them, or copies them."""
+        links, others = self.links, self.exchange.ranks - 1
+        moved = self.memory(2 * (others + 1) * count)
+        return links.launch_seconds + links.flag_seconds / 2 + others * count / links.written + moved
+
+
+def parts_of(rows: int, size: int) -> int:
+    """Into how many parts a rank's rows are cut, each with a flag: copies of a part must be long enough."""
+    parts = PARTS
+    while parts > 1 and (rows % parts or size < parts * LEAST_PART):
+        parts //= 2
+    return parts

@@ -13,7 +13,6 @@ from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.launch import AS_IT_IS, MOST_OWNERS, Launch, ParameterBlock
 
 THREADS, VECTOR_BYTES = 256, 16
-BLOCKS_OF_SM = 4  # as many lines of peers' memory are under way as the links take
 SUMMED = ("float16", "bfloat16", "float32", "float64", "int32")
 
 
@@ -82,7 +81,7 @@ def adding(
     }
     binary = compile_kernel("exchange/add_terms.cu", "add_terms", knobs, architecture, assembled=assembled)
     parameters = ParameterBlock([("meeting", f"meeting{ranks}"), ("D", "pointer"), ("count", "i64")])
-    blocks = max(1, min(-(-count // (together * THREADS)), BLOCKS_OF_SM * multiprocessors))
+    blocks = max(1, min(-(-count // (together * THREADS)), multiprocessors))
     content = bytes(parameters.pack({"count": count}))
     grid, block = (blocks, 1, 1), (THREADS, 1, 1)
     return Launch(binary, grid, block, content, parameters=parameters, patches=parameters.patches())

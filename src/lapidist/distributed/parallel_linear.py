@@ -30,6 +30,7 @@ from lapidist.distributed.row_products import (
 from lapidist.distributed.unequal_parts import place_in
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ShapeError
+from lapidist.frameworks.torch_autocast import in_autocast
 
 
 def column_parallel_linear(
@@ -129,6 +130,7 @@ def row_parallel_linear(
     if unknown:
         raise unexpected(row_parallel_linear, unknown, OTHER_NAMES)
     require_weights(input, weight)
+    input, weight, bias = in_autocast(input, weight, bias)
     how: dict[str, Any] = {
         "trans_b": True,
         "precision": precision,

@@ -28,6 +28,7 @@ from lapidist.distributed.row_products import (
 from lapidist.distributed.unequal_parts import equal_parts, equal_shard
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, shown
+from lapidist.frameworks.torch_autocast import in_autocast
 
 
 def all_gather_matmul(
@@ -66,7 +67,7 @@ def all_gather_matmul(
         As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows, which travel with them.
     bias, scale_b, epilogue : optional
         As in `lapidist.gemm`; with several b, lists of one for each.
-    way : {"collective", "chunks", "push", "waiting"}, optional
+    way : {"collective", "chunks", "push", "waiting", "one_shot"}, optional
         In place of the plan's.
 
     Returns
@@ -170,7 +171,7 @@ def matmul_all_reduce(
     chunks : int, optional
         Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
         ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
-    way : {"collective", "chunks", "slots", "tiles", "one_shot"}, optional
+    way : {"collective", "chunks", "slots", "one_shot"}, optional
         In place of the plan's.
 
     Returns
@@ -220,6 +221,7 @@ def matmul_in_chunks(
     """
     if unknown:
         raise unexpected(matmul_in_chunks, unknown, OTHER_NAMES)
+    a, b = in_autocast(a, b)
     rows, leading = in_rows(a, 0, "a")
     bound = in_order(epilogue, 0, leading)
     parts = chunks_of_rank(chunks, 1, rows.shape[1], None, precision)
@@ -242,6 +244,7 @@ def products_of_rows(
     scale_a: Any = None,
 ) -> list[Any]:
     """Products of all ranks' rows, or of rows that all ranks have, and functions of them."""
+    a, products = cast_together(a, products, scale_a)
     rows, leading = in_rows(a, dim, "a_shard" if kind == "gather" else "input")
     dim, dtype, matrices, biases = (
         dim % a.ndim,
@@ -281,6 +284,15 @@ def products_of_rows(
     return [shaped(result, bound, leading, dim, extent) for result, bound in of_each]
 
 
+def cast_together(a: Any, products: RowProducts, scale_a: Any) -> tuple[Any, RowProducts]:
+    """As torch.autocast casts products. What has factors has its type already."""
+    if scale_a is not None or products.scales:
+        return a, products
+    matrices, biases = list(products.matrices), list(products.biases)
+    a, *tensors = in_autocast(a, *matrices, *biases)
+    return a, replace(products, matrices=tensors[: len(matrices)], biases=tensors[len(matrices) :])
+
+
 def sum_of_products(
     kind: Literal["scatter", "reduce"],
     a: Any,
@@ -294,6 +306,8 @@ def sum_of_products(
     length: int | None = None,
 ) -> Any:
     """The sum over ranks, and the function of it. `options`: with the chunks of all ranks' k."""
+    if factors == (None, None):
+        a, b = in_autocast(a, b)
     rows, leading = in_rows(a, dim, "a")
     dim, dtype, chunks = dim % a.ndim, result_dtype(rows, options.out_dtype), options.chunks
     bound, (scale_a, scale_b) = in_order(epilogue, dim, leading), factors

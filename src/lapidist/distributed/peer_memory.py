@@ -20,7 +20,9 @@ from lapidist.distributed.exchange_times import PARTS
 from lapidist.distributed.group_facts import group_of, limit_of, members_of, values_of_ranks
 from lapidist.distributed.late_ranks import LateRanks
 from lapidist.distributed.met_sums import Meeting
-from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags, way_of
+from lapidist.distributed.peer_products import PeerProducts
+from lapidist.distributed.rank_memory import BUFFERS, Use, first_flags, flag_count, way_of
+from lapidist.distributed.sent_terms import BLOCKS, Sending
 from lapidist.errors import LaunchError
 from lapidist.problems.arrivals import Arrivals
 
@@ -53,7 +55,8 @@ class CardMemory:
         self.rank, self.ranks, self._device = members.rank, members.ranks, device
         self._group: Any = weakref.ref(group)  # what a group has is kept as long as the group
         self._driver = load_driver()
-        self._buffers: dict[tuple[Way, int], tuple[Symmetric, list[Any]]] = {}
+        self._buffers: dict[tuple[Use, int], tuple[Symmetric, list[Any]]] = {}
+        self._in_graphs: set[Symmetric] = set()  # which larger ones must not take the place of
         self._copies, self._rescue = torch.cuda.Stream(device), torch.cuda.Stream(device)
         first = torch.tensor(first_flags(self.ranks, self.rank), dtype=torch.int32)
         self._flags = Symmetric(FLAG_BYTES * len(first), device, group.group_name)
@@ -65,6 +68,7 @@ class CardMemory:
         self._reports = torch.zeros(2, self.ranks, dtype=torch.int64, device="cpu", pin_memory=True)
         self._missed, self._unmet = self._reports
         self._done = torch.zeros(1, dtype=torch.int32, device=device)  # blocks of a kernel that meets peers
+        self._calls = torch.zeros(BLOCKS, dtype=torch.int32, device=device)  # of a kernel that sends to peers
         self._meet("flags")
         self.late = LateRanks(
             limit_of(group).total_seconds(), self._release, self._ignore_captures, self._missing
@@ -76,18 +80,18 @@ class CardMemory:
         members_of(self._group()).calls += 1
         values_of_ranks(self._group(), f"buffers of {what}", None, what)
 
-    def buffers(self, way: Way, buffer: int, size: int) -> Sequence[Any]:
-        known = self._buffers.get((way, buffer))
+    def buffers(self, use: Use, buffer: int, size: int) -> Sequence[Any]:
+        known = self._buffers.get((use, buffer))
         if known is None or known[0].size < size:
             if torch.cuda.is_current_stream_capturing():
                 raise LaunchError(
-                    f"{way}: a graph cannot capture the allocation of memory that others write, {size} bytes."
+                    f"{use}: a graph cannot capture the allocation of memory that others write, {size} bytes."
                     f" Call each shape {BUFFERS} times before the capture"
                 )
-            self._meet(way)  # nobody writes to the old buffer from here on
-            self._buffers.pop((way, buffer), None)
+            self._meet(use)  # nobody writes to the old buffer from here on
+            self._buffers.pop((use, buffer), None)
             memory = Symmetric(size, self._device, self._group().group_name)
-            self._buffers[way, buffer] = known = memory, memory.of_ranks()
+            self._buffers[use, buffer] = known = memory, memory.of_ranks()
         return known[1]
 
     # ---- streams and flags ----
@@ -111,6 +115,12 @@ class CardMemory:
         limit = int(self.late.limit * 1e9)
         at = self._unmet.data_ptr(), limit, self._done.data_ptr()
         return Meeting(self.rank, tuple(self._addresses), *at, arrived, free, step, {})
+
+    def sending(self, missed: int) -> Sending:
+        first = flag_count(self.ranks)
+        flags = tuple(self._address(rank, first) for rank in range(self.ranks))
+        limit = int(self.late.limit * 1e9)
+        return Sending(self.rank, flags, self._unmet.data_ptr(), limit, self._calls.data_ptr(), missed, {})
 
     def _address(self, rank: int, flag: int) -> int:
         return self._addresses[rank] + FLAG_BYTES * flag
@@ -156,17 +166,18 @@ class CardMemory:
             self._flush()
 
     @contextmanager
-    def call(self, way: Way, waits: Sequence[tuple[int, int]]) -> Iterator[None]:
+    def call(self, way: Way, waits: Sequence[tuple[int, int]], copies: bool) -> Iterator[None]:
         self.require_none_late()
         current = torch.cuda.current_stream(self._device)
-        copies = way in ("push", "waiting")
         self._operations.clear()  # of a call that failed
         if copies:
             self._copies.wait_stream(current)
         yield
         if copies:
             current.wait_stream(self._copies)
-        if not torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_current_stream_capturing():
+            self._in_graphs.update(memory for memory, _ in self._buffers.values())
+        else:
             end = torch.cuda.Event()
             end.record(current)
             self.late.add(way, end, waits)
@@ -191,13 +202,18 @@ class CardMemory:
         check(self._driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
 
     def _missing(self, waits: Sequence[tuple[int, int]]) -> list[int]:
-        """The ranks whose flags are not set: what a call waits for is cleared at its end."""
+        """The ranks whose flags are not set: what a call waits for is cleared at its end, and counts of calls
+        are then this rank's. Kernels that went on have told of others.
+        """
+        if unmet := [rank for rank, flag in enumerate(self._unmet.tolist()) if flag]:
+            return unmet
         with torch.cuda.device(self._device), torch.cuda.stream(self._rescue):
             values = torch.empty_like(self._flags.tensor, device="cpu", pin_memory=True)
             values.copy_(self._flags.tensor, non_blocking=True)
+            calls = self._calls.to("cpu")
             self._rescue.synchronize()
-        flags = values.view(torch.int32)
-        return sorted({rank for flag, rank in waits if not flags[flag]})
+        flags, first = values.view(torch.int32), flag_count(self.ranks)
+        return sorted({rank for flag, rank in waits if flags[flag] <= (calls[0] if flag >= first else 0)})
 
     def _release(self) -> None:
         """Set this rank's flags in others' place. Streams that wait take no SM, so the copy runs."""

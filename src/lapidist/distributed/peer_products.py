@@ -6,90 +6,21 @@ sent in the last one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
-from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Stream, Way, peers_after
-from lapidist.distributed.exchange_times import PARTS
-from lapidist.distributed.met_sums import Meeting
+from lapidist.distributed import sent_terms
+from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Way, peers_after
+from lapidist.distributed.exchange_times import LEAST_PART, MOST_ADDED, PARTS, parts_of
+from lapidist.distributed.rank_memory import BUFFERS, WAYS, Memory, Use, flag_count, flag_index
 from lapidist.distributed.row_factors import of_rows
 from lapidist.distributed.row_products import RowProducts
+from lapidist.distributed.sent_terms import Sending, in_bytes, send_and_gather
 
-BUFFERS = 2
-FLAGS: tuple[Flag, ...] = ("free", "arrived")
-WAYS: tuple[Way, ...] = tuple(STEPS)
-LEAST_PART = 16 << 20  # bytes: the copy engine is slow for less
 VIEWS = 64  # of buffers, by shape and type, that are kept
 ALIGNMENT = 1024  # bytes, of a part of a buffer: TMA and copies want whole lines
-
-
-class Memory(Protocol):
-    """Memory that all ranks can write, and flags in it."""
-
-    rank: int
-    ranks: int
-
-    def buffers(self, way: Way, buffer: int, size: int) -> Sequence[Any]:
-        """The bytes of this buffer at each rank."""
-
-    def enqueue(self, work: Callable[[], Any]) -> None:
-        """Let the current stream do this."""
-
-    def enqueue_awaiting(self, work: Callable[[], Any], flags: Sequence[int]) -> None:
-        """The same with kernels that wait for these flags of this rank, one after the other."""
-
-    def arrivals(self, first: int, rows: int, step: int) -> Any:
-        """What such a kernel is told: its first flag, the rows of a part, and flags from part to part."""
-
-    def meeting(self, arrived: int, free: int, step: int) -> Meeting | None:
-        """What a kernel is told that waits for peers itself: the flags that rank 0 sets, and flags from rank
-        to rank. None: streams wait.
-        """
-
-    def wait(self, flag: int) -> None:
-        """Let the current stream wait for a flag of this rank."""
-
-    def clear(self, flag: int, count: int) -> None:
-        """Let the current stream clear flags of this rank."""
-
-    def signal(self, peer: int, flag: int) -> None:
-        """Let the current stream set a flag of a peer, after what it wrote before."""
-
-    def on(self, stream: Stream) -> AbstractContextManager[Any]:
-        """Makes one of the two streams current."""
-
-    def call(self, way: Way, waits: Sequence[tuple[int, int]]) -> AbstractContextManager[Any]:
-        """Both streams begin after what the caller's stream did, which continues after both. `waits`: the
-        flags for which they wait, and the rank that sets each.
-        """
-
-
-def flag_count(ranks: int) -> int:
-    return len(WAYS) * BUFFERS * len(FLAGS) * ranks * PARTS
-
-
-def flag_index(way: Way, buffer: int, flag: Flag, peer: int, ranks: int, part: int = 0) -> int:
-    """Of all flags of a rank, the one that a peer sets."""
-    kind = (WAYS.index(way) * BUFFERS + buffer) * len(FLAGS) + FLAGS.index(flag)
-    return (kind * ranks + peer) * PARTS + part
-
-
-def way_of(flag: int, ranks: int) -> Way:
-    """The way that has this flag."""
-    return WAYS[flag // (BUFFERS * len(FLAGS) * ranks * PARTS)]
-
-
-def first_flags(ranks: int, rank: int) -> list[int]:
-    """What flags of a rank are before the first call: every buffer is free, and what it sends itself is there
-    when its kernels start.
-    """
-    senders = [index // PARTS for index in range(flag_count(ranks))]
-    return [
-        int(FLAGS[sender // ranks % len(FLAGS)] == "free" or sender % ranks == rank) for sender in senders
-    ]
 
 
 class PeerProducts:
@@ -115,9 +46,10 @@ class PeerProducts:
         **shape: bool,
     ) -> None:
         memory = self.memory
-        how: dict[str, Any] = {"parts": parts, **shape} if way == "waiting" else shape
+        how: dict[str, Any] = {"parts": parts, **shape} if way in ("waiting", "slots") else shape
         steps = STEPS[way](memory.rank, memory.ranks, **how)
-        with memory.call(way, self.waits(steps, way, buffer, parts)):
+        copies = any(step.stream == "copies" for step in steps)
+        with memory.call(way, self.waits(steps, way, buffer, parts), copies):
             for stream, of_stream in groupby(steps, key=lambda step: step.stream):
                 with memory.on(stream):
                     for step in of_stream:
@@ -245,29 +177,82 @@ class PeerProducts:
         self.run("waiting", buffer, actions, parts, together=together)
         return [out.flatten(0, 1) for out in outs]
 
-    def scattered(self, rows: Any, scale: Any, products: RowProducts) -> Any:
-        """This rank's rows of the sum of all ranks' products."""
+    def gathered_at_once(self, rows: Any, scale: Any, products: RowProducts) -> list[Any]:
+        """The same by one kernel, which sends the shard to all ranks and gets theirs, and one product."""
+        ranks, sent = self.memory.ranks, [rows] if scale is None else [rows, scale.contiguous()]
+        everything = [part.new_empty((ranks * part.shape[0], *part.shape[1:])) for part in sent]
+        outs = products.new(rows, ranks * rows.shape[0])
+        rooms = self.rooms(sum(part.numel() * part.element_size() for part in sent))
+        sending = self.memory.sending(self.first_flag("one_shot", 0, "arrived") + 1)
+        assert sending is not None
+        of_own, of_all = ([in_bytes(part) for part in parts] for parts in (sent, everything))
+
+        def send() -> None:
+            send_and_gather(of_own[0], only(of_own[1:]), of_all, rooms, sending, products.options.device)
+
+        def multiply() -> None:
+            products.multiply(everything[0], only(everything[1:]), outs)
+
+        with self.memory.call("one_shot", self.waits_of_sent(), False):
+            self.memory.enqueue(send)
+            self.memory.enqueue(multiply)
+        return outs
+
+    def rooms(self, size: int) -> Sequence[Any]:
+        """At each rank: those of two calls, for so many bytes of each sender."""
+        return self.memory.buffers("rooms", 0, 2 * self.memory.ranks * (-(-size // ALIGNMENT) * ALIGNMENT))
+
+    def waits_of_sent(self) -> list[tuple[int, int]]:
+        """The counts of calls that peers' first blocks set."""
+        first, ranks = flag_count(self.memory.ranks), self.memory.ranks
+        return [(first + peer * sent_terms.BLOCKS, peer) for peer in peers_after(self.memory.rank, ranks)]
+
+    def scattered(self, rows: Any, scale: Any, products: RowProducts, shared: bool = False) -> Any:
+        """This rank's rows of the sum of all ranks' products. `shared`: all rows, which their owners sum in
+        parts, and others read while the next part is multiplied.
+        """
         rank, ranks = self.memory.rank, self.memory.ranks
         owned = rows.shape[0] // ranks
-        (out,) = products.new(rows, owned)
-        (parts,), buffer = self.parts("slots", ranks, out)
-        at_once = ranks == 2 and products.adds_in_product(rows)
+        (out,) = products.new(rows, ranks if shared else 1, owned)
+        (slots,), buffer = self.parts("slots", ranks, out[0])
+        sums_of = self.sums_of(buffer, out[0]) if shared else [*out]
+        sums = sums_of[rank if shared else 0]
+        at_once, parts = ranks == 2 and products.adds_in_product(rows), shard_parts(sums) if shared else 1
+        of_part = owned // parts
 
-        def term(peer: int, to: Any, other: Any = None) -> None:
-            block = slice(peer * owned, (peer + 1) * owned)
+        def in_part(step: Step) -> slice:
+            return slice(step.part * of_part, (step.part + 1) * of_part)
+
+        def term(peer: int, part: slice, to: Any, other: Any = None) -> None:
+            block = slice(peer * owned + part.start, peer * owned + part.stop)
             products.multiply(rows[block], of_rows(scale, block), [to], added=other)
 
         def multiply(step: Step) -> None:
-            term(step.peer, parts[step.peer][rank])
+            part = in_part(step) if step.peer == rank else slice(0, owned)
+            term(step.peer, part, slots[step.peer][rank][part])
 
-        def add(_: Step) -> None:
+        def add(step: Step) -> None:
+            part = in_part(step)
             if at_once:
-                term(rank, out, parts[rank][1 - rank])
+                term(rank, part, sums[part], slots[rank][1 - rank][part])
             else:
-                products.sum_of(parts[rank], out)
+                products.sum_of([slot[part] for slot in slots[rank]], sums[part])
 
-        self.run("slots", buffer, {"multiply": multiply, "add": add}, at_once=at_once)
-        return out
+        def copy(step: Step) -> None:
+            out[rank].copy_(sums)
+
+        def pull(step: Step) -> None:
+            part = in_part(step)
+            out[step.peer][part].copy_(sums_of[step.peer][part])
+
+        actions: dict[Action, Callable[[Step], Any]] = {
+            "multiply": multiply,
+            "add": add,
+            "copy": copy,
+            "pull": pull,
+        }
+        self.run("slots", buffer, actions, parts, at_once=at_once, shared=shared)
+        return out.flatten(0, 1)
 
     def scattered_by_tiles(self, rows: Any, scale: Any, products: RowProducts) -> Any:
         """The same by one product, whose tiles are stored where their rows are owned."""
@@ -284,9 +269,16 @@ class PeerProducts:
         return out
 
     def reduced(self, rows: Any, scale: Any, products: RowProducts, owned: bool = False) -> Any:
-        """The sum of all ranks' products. `owned`: this rank's rows of it."""
+        """The sum of all ranks' products. `owned`: this rank's rows of it. Few bytes are sent by the kernel
+        that adds; of many, it reads those of others.
+        """
         memory, count = self.memory, rows.shape[0]
         (term,) = products.new(rows, count)
+        of_peer = term.numel() * term.element_size() // (memory.ranks if owned else 1)
+        if of_peer <= MOST_ADDED and products.meets(term, memory.ranks):
+            sending = memory.sending(self.first_flag("one_shot", 0, "arrived") + 1)
+            if sending is not None:
+                return self.sent_and_added(rows, scale, products, term, owned, sending)
         (parts,), buffer = self.parts("one_shot", 1, term)
         terms = [part for (part,) in parts]
         mine = slice(memory.rank * count // memory.ranks, (memory.rank + 1) * count // memory.ranks)
@@ -297,6 +289,19 @@ class PeerProducts:
 
         mine_of_all = [term[mine] for term in terms] if owned else terms
         self.multiply_and_add("one_shot", buffer, multiply, mine_of_all, out, products)
+        return out
+
+    def sent_and_added(
+        self, rows: Any, scale: Any, products: RowProducts, term: Any, owned: bool, sending: Sending
+    ) -> Any:
+        """`term`: of this rank, not multiplied yet."""
+        memory, owned_rows = self.memory, len(rows) // self.memory.ranks
+        of_ranks = term.unflatten(0, (memory.ranks, owned_rows)) if owned else [term] * memory.ranks
+        out = of_ranks[memory.rank].new_empty(of_ranks[memory.rank].shape)
+        rooms = self.rooms(out.numel() * out.element_size())
+        with memory.call("one_shot", self.waits_of_sent(), False):
+            memory.enqueue(partial(products.multiply, rows, scale, [term]))
+            memory.enqueue(partial(products.sum_sent, list(of_ranks), out, rooms, sending))
         return out
 
     def multiply_and_add(
@@ -325,20 +330,25 @@ class PeerProducts:
     def whole(self, way: Way, ranks: int, *likes: Any) -> tuple[list[list[Any]], int]:
         """For each tensor, for each rank: those of all ranks in its buffer, one after the other."""
         shapes = [((ranks * like.shape[0], *like.shape[1:]), like.dtype) for like in likes]
-        views, buffer = self._views(way, 1, shapes)
+        buffer = self.turn(way)
+        views = self._views(way, buffer, 1, shapes)
         return [[part for (part,) in of_ranks] for of_ranks in views], buffer
+
+    def sums_of(self, buffer: int, like: Any) -> list[Any]:
+        """For each rank: the sums of its rows, where others read them."""
+        return [part for (part,) in self._views("sums", buffer, 1, [(tuple(like.shape), like.dtype)])[0]]
 
     def parts(self, way: Way, count: int, *likes: Any) -> tuple[list[list[list[Any]]], int]:
         """For each tensor, for each rank: parts of its buffer, of that shape and type; and its number."""
-        return self._views(way, count, [(tuple(like.shape), like.dtype) for like in likes])
+        buffer = self.turn(way)
+        return self._views(way, buffer, count, [(tuple(like.shape), like.dtype) for like in likes]), buffer
 
-    def _views(self, way: Way, count: int, shapes: Sequence[Any]) -> tuple[list[list[list[Any]]], int]:
+    def _views(self, use: Use, buffer: int, count: int, shapes: Sequence[Any]) -> list[list[list[Any]]]:
         """Parts of each shape and type; those of one shape follow each other."""
         sizes = [prod(shape) * dtype.itemsize for shape, dtype in shapes]
         strides = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
-        buffer = self.turn(way)
-        of_ranks = self.memory.buffers(way, buffer, count * sum(strides))
-        key = way, buffer, count, *shapes
+        of_ranks = self.memory.buffers(use, buffer, count * sum(strides))
+        key = use, buffer, count, *shapes
         cached = self._cached_views.get(key)
         if cached is None or cached[0] is not of_ranks:  # larger buffers are others
             if len(self._cached_views) >= VIEWS:
@@ -354,7 +364,7 @@ class PeerProducts:
                 )
                 first += count * stride
             cached = self._cached_views[key] = of_ranks, views
-        return cached[1], buffer
+        return cached[1]
 
 
 def only(values: Sequence[Any]) -> Any:
@@ -363,8 +373,5 @@ def only(values: Sequence[Any]) -> Any:
 
 
 def shard_parts(rows: Any) -> int:
-    """Into how many parts a shard is cut, each with a flag: copies of a part must be long enough."""
-    parts = PARTS
-    while parts > 1 and (rows.shape[0] % parts or rows.numel() * rows.element_size() < parts * LEAST_PART):
-        parts //= 2
-    return parts
+    """Into how many parts these rows of a rank are cut."""
+    return parts_of(rows.shape[0], rows.numel() * rows.element_size())

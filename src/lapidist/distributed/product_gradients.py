@@ -110,7 +110,7 @@ class Gathered(torch.autograd.Function):  # type: ignore[misc]
         if ctx.needs_input_grad[0]:
             g, matrix = sum_of_products(gs, matrices, options)
             products = RowProducts([matrix], back(options))
-            of_rows = scattered(g, None, products, group, REVERSED.get(way, way)).to(rows.dtype)
+            of_rows = scattered(g, None, products, group, BACK_OF_GATHER.get(way, way)).to(rows.dtype)
         of_matrices: list[Any] = [None] * len(matrices)
         if any(ctx.needs_input_grad[4:]):
             everything = gather(rows, group, "all_gather_matmul").wait().flatten(0, 1)
@@ -166,7 +166,7 @@ class Scattered(torch.autograd.Function):  # type: ignore[misc]
         g = of_result(g, rows)
         if ctx.needs_input_grad[0]:
             products = RowProducts([matrix], back(options))
-            (of_rows,) = gathered(g, None, products, group, REVERSED.get(way, way))
+            (of_rows,) = gathered(g, None, products, group, BACK_OF_SUM.get(way, way))
         if ctx.needs_input_grad[4]:
             everything = gather(g, group, "matmul_reduce_scatter").wait().flatten(0, 1)
             of_b = of_matrix(rows, everything, matrix, options)
@@ -212,8 +212,9 @@ class Shared(torch.autograd.Function):  # type: ignore[misc]
         return summed(g, ctx.group, "a bias's gradient"), None
 
 
-# the way of the gradient's exchange, where a caller chose one
-REVERSED = {"push": "slots", "waiting": "slots", "slots": "push", "tiles": "push", "one_shot": "push"}
+# The way of the gradient's exchange, where a caller chose one. Few rows of a sum may have long shards of it.
+BACK_OF_GATHER = {"push": "slots", "waiting": "slots"}
+BACK_OF_SUM = {"slots": "push", "tiles": "push", "one_shot": "push"}
 
 
 def halves(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -20,6 +20,7 @@ from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_factors import of_rows
+from lapidist.distributed.sent_terms import Sending, send_and_add
 from lapidist.dtypes import integer_from, outputs_of
 from lapidist.epilogues.expressions import Tile
 from lapidist.epilogues.functions import cast
@@ -159,6 +160,10 @@ class RowProducts:
     def sum_met(self, terms: Sequence[Any], out: Any, meeting: Meeting) -> None:
         """The same sum by that kernel."""
         met_sums.add_terms(terms, out, meeting, self.options.sums_chunks, self.options.device)
+
+    def sum_sent(self, terms: Sequence[Any], out: Any, rooms: Sequence[Any], sending: Sending) -> None:
+        """The same by the kernel that sends this rank's terms, one for each rank."""
+        send_and_add(terms, out, rooms, sending, self.options.sums_chunks, self.options.device)
 
     def barred(self) -> str:
         """Why all rows must be multiplied at once; "" if they need not be."""

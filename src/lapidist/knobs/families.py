@@ -247,6 +247,11 @@ ADD_TERMS: Knobs = (
     Knob("BY_TREE", "1: neighbours are added first; 0: in the order of ranks"),
     Knob("TOGETHER", "elements that move at once: 16 bytes, where all terms begin on them"),
 )
+SEND_TERMS: Knobs = (
+    *ADD_TERMS,
+    Knob("GATHERED", "1: rows of all ranks, one after the other; 0: their sum"),
+    OVERLAPS,
+)
 REDUCE_ROWS: Knobs = (
     VALUE,
     RESULT,

@@ -67,6 +67,7 @@ OWN: dict[str, Knobs] = {
     **{f"emulated/{name}.cu": EMULATED for name in ("slice_rows", "slice_columns", "take_columns", "join")},
     **{f"emulated/{name}.cu": REMAINDERS for name in ("remainders", "join_remainders")},
     "exchange/add_terms.cu": families.ADD_TERMS,
+    "exchange/send_terms.cu": families.SEND_TERMS,
     "gemm/complex_tile.cu": families.COMPLEX_TILE,
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,

@@ -16,10 +16,10 @@ from lapidist.calls.operation import is_array
 from lapidist.epilogues.ready_made import READY
 from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised import product as products
 from lapidist.quantised.activations import OF_16_BITS, activations_of
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, of_layout
-from lapidist.torch.autocast import in_autocast
 from lapidist.torch.operators import Operator
 
 WEIGHT = "Tensor codes, Tensor scales, Tensor? zeros, int[] layout"

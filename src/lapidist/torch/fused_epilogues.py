@@ -12,8 +12,8 @@ from lapidist.calls.operation import epilogue_checked
 from lapidist.calls.torch_epilogues import delivered, finished, type_of_sums, with_operands
 from lapidist.epilogues.steps import TILE
 from lapidist.epilogues.tracing import BoundEpilogue
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.torch import operators
-from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_direct, is_recorded
 
 

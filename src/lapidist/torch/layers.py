@@ -17,9 +17,9 @@ from lapidist.calls.number_rules import require_flag
 from lapidist.calls.prepared_weights import PreparedWeight
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, ShapeError, shown
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised.number_formats import format_named
 from lapidist.quantised.packed_weight import PackedWeight
-from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
 from lapidist.torch.experts import Experts, are_experts, swapped_class
 from lapidist.torch.packed_experts import PackedExpertsModule, give_back, packed_weights, take

@@ -21,9 +21,9 @@ from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import require_dense
+from lapidist.frameworks.torch_autocast import WHERE, in_autocast
 from lapidist.launch import AS_IT_IS
 from lapidist.torch import sharding
-from lapidist.torch.autocast import WHERE, in_autocast
 from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
 from lapidist.torch.recording import function_of, recorder
 

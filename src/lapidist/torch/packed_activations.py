@@ -15,12 +15,12 @@ from lapidist.calls.torch_epilogues import finished, with_operands
 from lapidist.epilogues.layer_activations import ENDINGS, require_activation, require_epilogue_alone
 from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import TILE
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised.bound_product import require_bias_alone
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.product import gradient_to_x, require_weight
 from lapidist.torch import few_bits, fused_epilogues, mlp
 from lapidist.torch.activations import ACTIVATIONS, added, require_residual
-from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_direct, is_recorded
 
 

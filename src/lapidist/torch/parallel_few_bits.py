@@ -13,11 +13,11 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from lapidist.distributed.compiled_products import Kind, name_of_group
 from lapidist.distributed.row_products import in_rows, in_shape
 from lapidist.errors import ArgumentError
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised.fragment_order import TILE
 from lapidist.quantised.number_formats import BLOCK
 from lapidist.quantised.packed_weight import PackedWeight, of_layout
 from lapidist.quantised.packing import pack
-from lapidist.torch.autocast import in_autocast
 from lapidist.torch.few_bits_over_ranks import over_ranks
 from lapidist.torch.mesh_sharing import Sharing, local
 from lapidist.torch.packed_layer import ARRAYS, PackedLinear, take_weight

@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 from lapidist.distributed.compiled_products import Kind
 from lapidist.distributed.parallel_linear import column_parallel_linear, row_parallel_linear
 from lapidist.errors import ArgumentError
-from lapidist.torch.autocast import in_autocast
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.torch.layers import STOCK, Linear
 from lapidist.torch.mesh_sharing import Sharing, local
 from lapidist.torch.packed_experts import is_distributed

@@ -13,13 +13,13 @@ from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, shown
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.product import require_free_order
 from lapidist.torch import few_bits, fused_epilogues, operators, packed_activations
 from lapidist.torch import symmetric as symmetric_products
 from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
-from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_of_numbers, is_recorded, is_unobserved
 from lapidist.torch.invariant_precision import with_invariance
 from lapidist.torch.recorded_linear import recorded_linear

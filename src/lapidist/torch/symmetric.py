@@ -22,8 +22,8 @@ from lapidist.dtypes import IEEE, Precision, integer_from
 from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.frameworks.arrays import require_dense
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.torch import operators
-from lapidist.torch.autocast import in_autocast
 from lapidist.torch.batches import map_gram, map_symmetric_matmul
 from lapidist.torch.fused_epilogues import is_separate
 from lapidist.torch.gradients import keep_matmul, matmul_back, matmul_forth, multiplied, total

@@ -9,6 +9,7 @@
 // Waits have limits (share/rank_flags.cuh). No block waits for another one of its card.
 #include "config.cuh"
 #include "share/rank_flags.cuh"
+#include "exchange/rank_terms.cuh"
 
 typedef long long i64;
 
@@ -22,26 +23,8 @@ struct Meeting {
   int arrived, free, step;      // rank 0's flags of both kinds; from one rank's to the next one's
 };
 
-struct alignas(sizeof(Term) * TOGETHER) Vector {
-  Term at[TOGETHER];
-};
-
-// Sums of floats that are narrower than float32 are rounded once.
-__device__ __forceinline__ Term sum_of(const Term (&terms)[RANKS]) {
-  Sum sums[RANKS];
-#pragma unroll
-  for (int rank = 0; rank < RANKS; ++rank) sums[rank] = static_cast<Sum>(terms[rank]);
-  if constexpr (BY_TREE) {
-#pragma unroll
-    for (int apart = 1; apart < RANKS; apart *= 2)
-#pragma unroll
-      for (int rank = 0; rank + apart < RANKS; rank += 2 * apart) sums[rank] += sums[rank + apart];
-  } else {
-#pragma unroll
-    for (int rank = 1; rank < RANKS; ++rank) sums[0] += sums[rank];
-  }
-  return static_cast<Term>(sums[0]);
-}
+// Loads of a thread that are under way, of peers: blocks that wait hold their SMs, so there is one on each.
+constexpr int AT_ONCE = RANKS < 5 ? 4 / (RANKS - 1) : 1;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     add_terms(const __grid_constant__ Meeting meeting, Term* D, i64 count) {
@@ -60,19 +43,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   const i64 whole = count / TOGETHER, first = blockIdx.x * static_cast<i64>(THREADS) + threadIdx.x;
-  for (i64 i = first; i < whole; i += gridDim.x * static_cast<i64>(THREADS)) {
-    Vector vectors[RANKS], sum;
+  const i64 step = gridDim.x * static_cast<i64>(THREADS);
+  for (i64 i = first; i < whole; i += AT_ONCE * step) {
+    Vector vectors[AT_ONCE][RANKS];
 #pragma unroll
-    for (int rank = 0; rank < RANKS; ++rank)
-      vectors[rank] = reinterpret_cast<const Vector*>(meeting.terms[rank])[i];
+    for (int j = 0; j < AT_ONCE; ++j)
 #pragma unroll
-    for (int e = 0; e < TOGETHER; ++e) {
-      Term terms[RANKS];
+      for (int rank = 0; rank < RANKS; ++rank)
+        if (i + j * step < whole)
+          vectors[j][rank] = reinterpret_cast<const Vector*>(meeting.terms[rank])[i + j * step];
 #pragma unroll
-      for (int rank = 0; rank < RANKS; ++rank) terms[rank] = vectors[rank].at[e];
-      sum.at[e] = sum_of(terms);
-    }
-    reinterpret_cast<Vector*>(D)[i] = sum;
+    for (int j = 0; j < AT_ONCE; ++j)
+      if (i + j * step < whole) reinterpret_cast<Vector*>(D)[i + j * step] = sum_of(vectors[j]);
   }
   if (const i64 i = whole * TOGETHER + first; i < count) {
     Term terms[RANKS];

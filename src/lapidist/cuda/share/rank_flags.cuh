@@ -6,22 +6,25 @@
 
 #include "config.cuh"
 
-__device__ __forceinline__ bool raised(const int* flag) {
+__device__ __forceinline__ int value_of(const int* flag) {
   int value;
   asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value != 0;
+  return value;
 }
+
+__device__ __forceinline__ bool raised(const int* flag) { return value_of(flag) != 0; }
 
 // What this thread knows was written before.
 __device__ __forceinline__ void set_flag(int* flag, int value) {
   asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
-// Whether the flag was raised before the limit, in nanoseconds. If not, `missed` is reported.
-__device__ __forceinline__ bool raised_in_time(const int* flag, long long limit, unsigned long long* report,
-                                               unsigned long long missed) {
+// Whether `is_there` became true before the limit, in nanoseconds. If not, `missed` is reported.
+template <typename Condition>
+__device__ __forceinline__ bool came_in_time(const Condition& is_there, long long limit,
+                                             unsigned long long* report, unsigned long long missed) {
   unsigned long long start, now;
-  for (bool began = false; !raised(flag); began = true) {
+  for (bool began = false; !is_there(); began = true) {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     if (!began) start = now;
     if (now - start < limit) continue;
@@ -29,4 +32,9 @@ __device__ __forceinline__ bool raised_in_time(const int* flag, long long limit,
     return false;
   }
   return true;
+}
+
+__device__ __forceinline__ bool raised_in_time(const int* flag, long long limit, unsigned long long* report,
+                                               unsigned long long missed) {
+  return came_in_time([flag] { return raised(flag); }, limit, report, missed);
 }
