@@ -153,14 +153,14 @@ def tier_order(case: DigestCase, device: str | None) -> str:
 
 def order_of_parts(parts: Parts, m: int, n: int, k: int, device: str | None) -> str:
     wide, orders = padded(k), []
-    left, right = (np.zeros((lines, parts.each * wide), numpy_dtype(parts.dtype)) for lines in (m, n))
+    left, right = (np.zeros((lines, parts.pieces * wide), numpy_dtype(parts.dtype)) for lines in (m, n))
     a, b = (left, right) if device else (to_gpu(left), to_gpu(right))
-    for level in reversed(range(parts.each)):
+    for level in reversed(range(parts.pieces)):
         width = (level + 1) * wide
         how: dict[str, Any] = {"out_dtype": parts.sum_dtype, "device": device}
         how |= {"promote": True} if parts.floats and not level else {}
-        orders.append(str(planned_order(a[:, :width], b[:, parts.each * wide - width :].T, **how)))
-    return f"{parts.each} parts of {parts.dtype}: {'; '.join(dict.fromkeys(orders))}"
+        orders.append(str(planned_order(a[:, :width], b[:, parts.pieces * wide - width :].T, **how)))
+    return f"{parts.pieces} parts of {parts.dtype}: {'; '.join(dict.fromkeys(orders))}"
 
 
 def planned_order(a: Any, b: Any, **how: Any) -> Any:

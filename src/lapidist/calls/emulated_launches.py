@@ -80,7 +80,7 @@ class Between(NamedTuple):
 
     def of(self, parts: Parts, k: int) -> Between:
         """In arrays that others use, too."""
-        wide = parts.each * padded(k)
+        wide = parts.pieces * padded(k)
         of_a, of_b = (
             replace(array, dtype=parts.dtype, shape=(array.shape[0], wide), strides=(wide, 1))
             for array in (self.of_a, self.of_b)
@@ -102,9 +102,9 @@ class Emulated:
     def launches(self, prepared: CutColumns | None = None) -> Iterator[Alone | Multiplied]:
         """Those of wider parts do nothing where the first ones hold all numbers."""
         m, n, k, new, every = self.m, self.n, self.k, self.room.new, self.parts.every
-        most = max(every, key=lambda parts: parts.each * size_of(parts.dtype))
-        wide = most.each * padded(k)
-        of_a, sums = new((m, wide), most.dtype), new((most.each, m, n), most.sum_dtype)
+        most = max(every, key=lambda parts: parts.pieces * size_of(parts.dtype))
+        wide = most.pieces * padded(k)
+        of_a, sums = new((m, wide), most.dtype), new((most.pieces, m, n), most.sum_dtype)
         of_b = new((n, wide), most.dtype) if prepared is None or len(every) > 1 else prepared.parts
         guard: Operand | None = None
         for parts in every:
@@ -133,7 +133,7 @@ class Emulated:
             between = between._replace(of_b=prepared.parts)
             take = taking(m, n, k, parts, *self.how)
             yield self._alone(take, (prepared.lines, lines, lines, lines))
-        for level in reversed(range(parts.each)):  # the smallest products first
+        for level in reversed(range(parts.pieces)):  # the smallest products first
             yield self._product(parts, between, level)
         join = joining(m, n, c.strides[-2:], d.strides[-2:], parts, self.chip.sms, *self.how)
         yield self._alone(join, (between.sums, lines, c, d), {2: C, 3: D})
@@ -153,7 +153,7 @@ class Emulated:
         wide, guard = padded(self.k), word_of(lines, DO)
         width = (level + 1) * wide
         left = part_of(a, (self.m, width), a.strides, 0)
-        last = (parts.each * wide - width) * size_of(parts.dtype)
+        last = (parts.pieces * wide - width) * size_of(parts.dtype)
         right = part_of(b, (self.n, width), b.strides, last).transposed()
         skipped = level * sums.strides[0] * size_of(sums.dtype)
         out = part_of(sums, (self.m, self.n), sums.strides[1:], skipped)

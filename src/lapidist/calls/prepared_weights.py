@@ -86,7 +86,7 @@ class PreparedWeight:
     def _room(self, b: Operand) -> CutColumns:
         k, n = b.shape
         parts = self._parts(k)
-        arrays = (((n, parts.each * padded(k)), parts.dtype), ((words_of_lines(0, n),), "float32"))
+        arrays = (((n, parts.pieces * padded(k)), parts.dtype), ((words_of_lines(0, n),), "float32"))
         return CutColumns(*(operand_of(empty(shape, b, dtype), "weight") for shape, dtype in arrays))
 
     def _slice(self, b: Operand, cut: CutColumns, backend: Backend) -> None:

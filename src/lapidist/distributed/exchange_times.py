@@ -212,18 +212,18 @@ class Times:
 
     def slots_shared(self) -> float:
         """Other ranks read a part of the sums under the product of the next one."""
-        exchange, links, others = self.exchange, self.links, self.exchange.ranks - 1
+        exchange, links, peers = self.exchange, self.links, self.exchange.ranks - 1
         rows = exchange.rows_of_a_rank
         block = rows * exchange.n * exchange.result_size
         parts = parts_of(rows, block)
-        of_part = self.product(rows // parts) + others * links.flag_seconds
-        read = others * (links.copy_seconds + links.flag_seconds + block / parts / links.pulled)
+        of_part = self.product(rows // parts) + peers * links.flag_seconds
+        read = peers * (links.copy_seconds + links.flag_seconds + block / parts / links.pulled)
         done = self.slots() - self.product(rows)
-        there = 0.0
+        arrived = 0.0
         for _ in range(parts):
             done += of_part
-            there = max(there, done) + read
-        return there
+            arrived = max(arrived, done) + read
+        return arrived
 
     def tiles(self) -> float:
         """One product, under all of which its tiles travel."""
@@ -234,7 +234,7 @@ class Times:
 
     def one_shot(self) -> float:
         exchange, links = self.exchange, self.links
-        others = exchange.ranks - 1
+        peers = exchange.ranks - 1
         if exchange.product == "all_gather_matmul":
             return self.product(exchange.rows) + self.sent(exchange.shard)
         shared = exchange.product == "matmul_all_reduce"
@@ -242,13 +242,13 @@ class Times:
         term = rows * exchange.n * exchange.result_size
         if term <= MOST_ADDED:
             return self.product(exchange.rows) + self.sent(term)
-        return self.product(exchange.rows) + others * term / links.read + self.met_sum_of(rows)
+        return self.product(exchange.rows) + peers * term / links.read + self.met_sum_of(rows)
 
     def sent(self, count: int) -> float:
         """So many bytes to each rank, by a kernel that gets theirs and adds them, or copies them."""
-        links, others = self.links, self.exchange.ranks - 1
-        moved = self.memory(2 * (others + 1) * count)
-        return links.launch_seconds + links.flag_seconds / 2 + others * count / links.written + moved
+        links, peers = self.links, self.exchange.ranks - 1
+        moved = self.memory(2 * (peers + 1) * count)
+        return links.launch_seconds + links.flag_seconds / 2 + peers * count / links.written + moved
 
 
 def parts_of(rows: int, size: int) -> int:

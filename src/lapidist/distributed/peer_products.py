@@ -185,10 +185,12 @@ class PeerProducts:
         rooms = self.rooms(sum(part.numel() * part.element_size() for part in sent))
         sending = self.memory.sending(self.first_flag("one_shot", 0, "arrived") + 1)
         assert sending is not None
-        of_own, of_all = ([in_bytes(part) for part in parts] for parts in (sent, everything))
+        sent_bytes, all_bytes = ([in_bytes(part) for part in parts] for parts in (sent, everything))
 
         def send() -> None:
-            send_and_gather(of_own[0], only(of_own[1:]), of_all, rooms, sending, products.options.device)
+            send_and_gather(
+                sent_bytes[0], only(sent_bytes[1:]), all_bytes, rooms, sending, products.options.device
+            )
 
         def multiply() -> None:
             products.multiply(everything[0], only(everything[1:]), outs)

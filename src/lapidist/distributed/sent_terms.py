@@ -38,10 +38,10 @@ class Sending(NamedTuple):
         self, outgoing: Sequence[Operand], rooms: Sequence[Operand], element_bytes: int
     ) -> tuple[int, ...]:
         """send_terms.cu's struct Sending. `rooms`: bytes of two calls at each rank."""
-        apart = rooms[0].shape[0] // 2 // element_bytes
+        half = rooms[0].shape[0] // 2 // element_bytes
         where = self.reports, self.limit, self.calls
         pointers = (operand.pointer for operand in (*outgoing, *rooms))
-        return (*pointers, *self.flags, *where, apart, apart // len(rooms), self.missed, self.rank)
+        return (*pointers, *self.flags, *where, half, half // len(rooms), self.missed, self.rank)
 
 
 def in_bytes(tensor: Any) -> Any:

@@ -31,22 +31,22 @@ class Meetings:
 
     def ready(self, cohort: Cohort, lanes: Lanes, block: Block) -> Array:
         """For each lane, whether all that its collective instruction names are here or have exited."""
-        apart = block.meets and (self.pending or self.others_wait(cohort, block))
+        several = block.meets and (self.pending or self.peers_wait(cohort, block))
         key = self.m.events, block.index
-        if apart or lanes.readiness is None or lanes.readiness[0] != key:
+        if several or lanes.readiness is None or lanes.readiness[0] != key:
             named = self.named(lanes, block)
             come = mask_bits(lanes.present | self.m.exited_rows(lanes))[lanes.row]
-            if apart:
-                return self.ready_apart(lanes, named, come, block.index)
+            if several:
+                return self.ready_by_place(lanes, named, come, block.index)
             lanes.readiness = key, (named & ~come) == 0
         return lanes.readiness[1]
 
-    def others_wait(self, cohort: Cohort, block: Block) -> bool:
+    def peers_wait(self, cohort: Cohort, block: Block) -> bool:
         """Whether lanes of the cohort stand at another bar.warp.sync."""
         blocks = self.m.program.blocks
         return any(blocks[number].meets and number != block.index for number in cohort.groups)
 
-    def ready_apart(self, lanes: Lanes, named: Array, come: Array, place: int) -> Array:
+    def ready_by_place(self, lanes: Lanes, named: Array, come: Array, place: int) -> Array:
         """The same where lanes of the warps wait at several places, or have been let go."""
         come = come & ~self.let_go[lanes.slot, lanes.thread // 32]
         come |= mask_bits(self.with_equal_masks(lanes, named, place))

@@ -51,10 +51,10 @@ def encoded(tensor: TensorMap, rank: int = 0) -> bytes:
 @lru_cache(maxsize=1024)
 def decoded(content: bytes) -> TensorMap | None:
     """The map, or None where the bytes are no map."""
-    found = changeable(content) if any(content) else None
-    if found is None:
+    decoded = changeable(content) if any(content) else None
+    if decoded is None:
         return None
-    tensor, rank = found
+    tensor, rank = decoded
     return replace(
         tensor, shape=tensor.shape[:rank], strides=tensor.strides[: rank - 1], box=tensor.box[:rank]
     )

@@ -27,7 +27,7 @@ class Parts(NamedTuple):
 
     dtype: str
     sum_dtype: str
-    each: int
+    pieces: int
     macro: int
     wider: Parts | None = None
 

@@ -35,13 +35,13 @@ class Triangle(NamedTuple):
         band = max(1, panel // self.down)
         of_square = self.down * self.across
         first = line_of_square(index // of_square) // band * band
-        rest, height = index - first * (first + 1) // 2 * of_square, tiles_m - first * self.down
+        offset, height = index - first * (first + 1) // 2 * of_square, tiles_m - first * self.down
         height = min(height, band * self.down)
         row, column, wide = first * self.down, 0, (first + 1) * self.across
-        while rest >= wide * height:
-            rest, column, row = rest - wide * height, column + wide, row + self.down
+        while offset >= wide * height:
+            offset, column, row = offset - wide * height, column + wide, row + self.down
             height, wide = height - self.down, self.across
-        return row + rest % height, column + rest // height
+        return row + offset % height, column + offset // height
 
 
 def line_of_square(square: int) -> int:

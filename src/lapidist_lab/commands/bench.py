@@ -165,7 +165,7 @@ def corpus(
     measure(drawn, device, kernel, mode, rounds, outputs, part, aligned)
 
 
-def as_a_whole(subject: str, help: str) -> None:
+def undivided_study(subject: str, help: str) -> None:
     """The command of a study that is measured at once."""
 
     @app.command(subject, help=help, epilog=examples(f"bench {subject}", f"bench {subject} --record results"))
@@ -175,12 +175,12 @@ def as_a_whole(subject: str, help: str) -> None:
         instead(subject, device, as_json, csv, html, record)
 
 
-as_a_whole("launch", "Measure what the host takes: launches, first calls, import.")
-as_a_whole("shapes", "Measure calls of new shapes, and a served model's requests.")
-as_a_whole("limits", "Measure each unit's own limit: fma, mma.sync, wgmma.")
-as_a_whole("layouts", "Measure the types of wgmma in all four layouts of A and B.")
-as_a_whole("served", "Measure what it costs a served model that rows keep their bits.")
-as_a_whole("decode", "Measure decode of a model whose weights have few bits.")
+undivided_study("launch", "Measure what the host takes: launches, first calls, import.")
+undivided_study("shapes", "Measure calls of new shapes, and a served model's requests.")
+undivided_study("limits", "Measure each unit's own limit: fma, mma.sync, wgmma.")
+undivided_study("layouts", "Measure the types of wgmma in all four layouts of A and B.")
+undivided_study("served", "Measure what it costs a served model that rows keep their bits.")
+undivided_study("decode", "Measure decode of a model whose weights have few bits.")
 
 
 def in_parts(subject: str, help: str) -> None:

@@ -73,12 +73,12 @@ def replace_field(
     columns = [np.broadcast_to(c, (address.g.n,)) for c in address.load_many(offset, PIECE, PIECES, site)]
     rows = np.stack(columns, axis=1)
     for lane, value in enumerate(np.broadcast_to(values, (address.g.n,)).tolist()):
-        found = changeable(rows[lane].tobytes())
+        decoded = changeable(rows[lane].tobytes())
         dimensions = MOST - 1 if field == "global_stride" else MOST
-        if found is None or (value if field == "rank" else dimension) >= dimensions:
+        if decoded is None or (value if field == "rank" else dimension) >= dimensions:
             rule = "no tensor map with such a field lies at this address"
             raise address.m.fault(OutOfBounds, rule, site, address.g, lane, int(address.lo) + offset)
-        tensor, rank = found
+        tensor, rank = decoded
         if field == "rank":
             rank = value + 1
         elif field in CHANGES:

@@ -39,22 +39,22 @@ class MapFences:
             self.acquired.setdefault(address, {})[warp] = knew
         self.clocks.tick(warp)
 
-    def known(self, warp: int, address: int) -> Array:
+    def acquired_by(self, warp: int, address: int) -> Array:
         """What is acquired of a map for a warp: by itself, and by those that it comes after."""
-        known, vector = np.zeros(self.clocks.agents, np.int32), self.clocks.row(warp).vector
+        latest, vector = np.zeros(self.clocks.agents, np.int32), self.clocks.row(warp).vector
         for other, (moment, knew) in self.acquired.get(address, {}).items():
             if vector[other] > moment:
-                np.maximum(known, knew, out=known)
-        return known
+                np.maximum(latest, knew, out=latest)
+        return latest
 
     def check(self, g: Lanes, lane: int, address: int, site: int, region: Region, shadow: Shadow) -> None:
         """Raise a fault if the map's last write is not released, or not acquired for this warp."""
         at = np.unique((address - (region.start & -16) + np.arange(MAP_BYTES)) // shadow.grain)
         writers, written = shadow.writer[at], shadow.written[at]
-        known = self.known(warp_number(g), address)
+        latest = self.acquired_by(warp_number(g), address)
         for marked, fence in (
             (written > self.released[writers], "release"),
-            (written > known[writers], "acquire"),
+            (written > latest[writers], "acquire"),
         ):
             stale = marked & (writers >= 0)
             if stale.any():

@@ -81,7 +81,7 @@ def multiply(built: ctypes.CDLL, x: Any, codes: Any, factors: Any, out: Any, roo
     (m, k), n = x.shape, out.shape[1]
     arrays = [ctypes.c_void_p(array.data_ptr()) for array in (x, codes, out, factors)]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    rest = ctypes.c_void_p(room.data_ptr()), k // len(factors), x.device.index, stream
-    status = built.marlin_multiply(*arrays, m, n, k, *rest)
+    room_and_stream = ctypes.c_void_p(room.data_ptr()), k // len(factors), x.device.index, stream
+    status = built.marlin_multiply(*arrays, m, n, k, *room_and_stream)
     if status:
         raise DeviceError(f"peer Marlin: answered status {status} for {m} x {n} x {k}")
