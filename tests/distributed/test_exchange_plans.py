@@ -94,7 +94,12 @@ def test_without_access_to_peers_there_are_collectives() -> None:
 
 
 def test_calls_that_cannot_be_cut_take_the_collective() -> None:
-    barred = plan_of(LARGE, CARDS, "the epilogue has operands, results or positions of all rows")
+    few = exchange_of("all_gather_matmul", 16, 18, 24, "bfloat16", 2)
+    assert plan_of(few, CARDS).way == "one_shot"
+    why = "the epilogue has operands, results or positions of all rows"
+    for exchange in (LARGE, few):  # results that are no whole matrix lie in no buffer that was made before
+        assert dict(plan_of(exchange, CARDS, why).refused)["one_shot"] == why
+    barred = plan_of(LARGE, CARDS, why)
     assert barred.way == "collective"
     assert [way for way, _ in barred.refused] == ["chunks", "push", "waiting", "one_shot"]
     uneven = plan_of(replace(LARGE, product="matmul_all_reduce", rows=8191), CARDS)
