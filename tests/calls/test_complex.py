@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "op of an array": (
         {"trans_a": np.array([True, False])},
         lapidist.ArgumentError,
-        r"trans_a: must be True, False or \"C\"; got array\(\[ True, False\]\)",
+        r"trans_a: must be True, False or \"C\"; got ndarray of shape \(2,\)",
     ),
     "real out": ({"out": np.empty((5, 7), "f4")}, lapidist.DTypeError, "out: element type must be complex64"),
     "real out_dtype": ({"out_dtype": "float32"}, lapidist.DTypeError, "out_dtype: must be complex64"),
