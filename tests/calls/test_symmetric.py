@@ -238,7 +238,8 @@ def test_epilogues_of_both_halves(device: str, n: int) -> None:
         assert (d == d.T).all()
         np.testing.assert_allclose(d, np.tanh(0.01 * sums) + base, rtol=1e-4, atol=1e-4)
     half = lapidist.gram(a, epilogue=epilogue, symmetric=("base",), triangle="upper", device=device)
-    np.testing.assert_array_equal(half, np.triu(both[0]))
+    assert (np.tril(half, -1) == 0).all()
+    np.testing.assert_allclose(half, np.triu(both[0]), rtol=1e-4, atol=1e-6)  # another kernel's order of sums
 
 
 def test_epilogues_that_are_not_symmetric() -> None:

@@ -71,6 +71,8 @@ def filled(array: Any, rows: tuple[tuple[float, ...], ...]) -> Any:
 
 
 def require_addressable(shape: tuple[int, ...], dtype: str) -> None:
+    if not all(isinstance(extent, int) for extent in shape):  # a tracer's symbol, which must stay free
+        return
     if prod(shape) * size_of(dtype) > MOST_BYTES:
         raise ShapeError(
             f"out: must have at most 2^63 - 1 bytes; a result of shape {shape} and type {dtype} has more."

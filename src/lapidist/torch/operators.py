@@ -47,6 +47,7 @@ class Operator:
             LIBRARY.impl(self.name, run, key)
         torch.library.register_fake(f"lapidist::{self.name}", partial(self.outline, fake), lib=LIBRARY)
         self.op = getattr(torch.ops.lapidist, self.name).default
+        self.parameters = [argument.name for argument in self.op._schema.arguments]
         self.recorded: Any = None  # for autograd alone
 
     def __call__(self, *args: Any) -> Any:
@@ -57,9 +58,9 @@ class Operator:
                 return self.recorded(*args)
         if not torch.compiler.is_compiling():
             sharding.register()
-            for parameter, value in zip(self.op._schema.arguments, args, strict=False):
+            for name, value in zip(self.parameters, args, strict=False):
                 if isinstance(value, torch.Tensor) and value.is_nested:  # torch would name the operator alone
-                    require_dense(value, parameter.name)
+                    require_dense(value, name)
         return self.op(*args)
 
     @staticmethod

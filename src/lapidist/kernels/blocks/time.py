@@ -39,7 +39,7 @@ BESIDE = {
     "doubles": (0.3e-6, 1.5e-10, 2.1e-10),  # mma in double
 }
 # Of an element that is stored a second time, transposed: on CUDA cores, on tensor cores. Fitted on an H200.
-STORED_TWICE = 4.0e-10, 2.6e-10
+STORED_TWICE = 9.0e-10, 2.6e-10
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
 # the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
