@@ -21,7 +21,7 @@ from lapidist_lab.bench.publish import (
 )
 from lapidist_lab.bench.publish.cells import geomean
 from lapidist_lab.bench.publish.charts import Chart
-from lapidist_lab.bench.publish.corpora import corpora, grouped, ragged_of
+from lapidist_lab.bench.publish.corpora import corpora, grouped
 from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import TIMED_MODES, in_math, maths_in, squares
 from lapidist_lab.bench.publish.section import Data
@@ -84,22 +84,17 @@ def squares_area(records: Sequence[Record], math: str) -> Area:
 
 
 def random_areas(data: Data) -> list[Area]:
-    """The main ragged corpus of each type, and all aligned ones of a type together."""
-    by_corpus = corpora(data.runs)
-    ragged = [
-        Area(f"ragged products, {short_name(math)}", "ragged", CUBLAS, corpus_gains(modes.values()))
-        for math, modes in ragged_of(by_corpus).items()
-    ]
+    """All ragged corpora of a type together, and all aligned ones: no seed is picked."""
+    ragged: dict[str, list[float]] = {}
     aligned: dict[str, list[float]] = {}
-    for corpus, modes in by_corpus.items():
-        if corpus.multiple > 1:
-            aligned.setdefault(corpus.kind, []).extend(corpus_gains(modes.values()))
+    for corpus, modes in corpora(data.runs).items():
+        ratios = ragged if corpus.multiple == 1 else aligned
+        ratios.setdefault(corpus.kind, []).extend(corpus_gains(modes.values()))
+    names = (("ragged products", ragged), ("multiples of 16", aligned))
     return [
-        *ragged,
-        *(
-            Area(f"multiples of 16, {short_name(math)}", "ragged", CUBLAS, ratios)
-            for math, ratios in aligned.items()
-        ),
+        Area(f"{name}, {short_name(math)}", "ragged", CUBLAS, ratios)
+        for name, by_math in names
+        for math, ratios in by_math.items()
     ]
 
 
