@@ -66,7 +66,7 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
     """The mode that a caller names must agree with a and b."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(
-            f"mode: must be one of {', '.join(MODES)}, or None; got {shown(mode)}. Leave it out: arrays tell"
+            f"mode: must be one of {', '.join(MODES)}, or None; got {shown(mode)}. Or leave it out"
         )
     batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
     actual = "array" if listed else "batched" if batched else "gemm"

@@ -258,8 +258,8 @@ def fragments(rows: Any, tiles: Any, blocks: Any) -> Any:
 # by slices of k, the share of an SM's limit in the main loop
 EFFICIENCY = {1: 0.82, 2: 0.817, 4: 0.778, 8: 0.725}
 FIRST = 1.0e-6  # before the first products: barriers, maps, latency of the first stage
-# Seconds of a tile's second store, behind which nothing is left to do. On an H200 halves of 1024^2
-# to 4096^2 took 3.3 to 5.8 us longer than it was said without.
+# Seconds of the last tiles' second store, which no product hides. On an H200 products of 1024^2 to 4096^2
+# took 3.3 to 5.8 us longer than the model said before.
 SECOND_STORE = 3.5e-6
 # Packing: the meeting of all blocks, and bytes per second into the L2. Fitted to 51 ragged products on an
 # H200, whose launches overlapped. For the H100, where 1.55 TB/s were measured, it predicts 1.54.
