@@ -21,8 +21,8 @@ MOST_SPAN = 2.0
 
 
 class Parts(NamedTuple):
-    """What float32 is cut into: `each` number into so many, and the type of sums of products. `wider`: what
-    takes their place where they do not hold all numbers.
+    """What float32 is cut into: the type and the `pieces` of each number, and the type of sums of products.
+    `wider`: what takes their place where they do not hold all numbers.
     """
 
     dtype: str
