@@ -280,9 +280,17 @@ def rounds(options: ScheduleOptions, config: Knobs, device: Device) -> Any:
     unshared = ceil_div(grid.tiles, np.where(options.launched > 0, options.launched, blocks))
     if not np.count_nonzero(options.sk_blocks):
         return unshared
-    shared = ceil_div(options.sk_blocks, blocks) * options.longest / np.maximum(1, grid.iterations)
+    at_once = np.where(options.cluster > 1, peers_at_once(options, device), blocks)
+    shared = ceil_div(options.sk_blocks, at_once) * options.longest / np.maximum(1, grid.iterations)
     longer = shared * out_of_step(config, options, blocks, few_of_clusters(grid, config, device))
     return np.where(options.sk_blocks > 0, ceil_div(options.dp_tiles, blocks) + longer, unshared)
+
+
+def peers_at_once(options: ScheduleOptions, device: Device) -> Any:
+    """Blocks that run at once where a tile's peers are a cluster, whose SMs lie in one GPC: with four peers
+    120 of 132, so 32 tiles take two rounds.
+    """
+    return clusters_at_once(device)[options.cluster] * options.cluster
 
 
 def out_of_step(config: Knobs, options: ScheduleOptions, blocks: Any, few: Any) -> Any:
@@ -312,7 +320,8 @@ def handing_on(options: ScheduleOptions, config: Knobs, device: Device) -> Any:
     peers = most_peers(
         np.maximum(1, options.sk_tiles // options.regions), options.blocks_per_region, options.grid.iterations
     )
-    return np.where(shares, first + (peers - 2) * further, 0.0)
+    turns = np.where(options.cluster > 1, ceil_div(options.sk_blocks, peers_at_once(options, device)), 1)
+    return np.where(shares, turns * (first + (peers - 2) * further), 0.0)
 
 
 def cost_of(reduction: Any, config: Knobs, few: Any) -> tuple[Any, Any]:
