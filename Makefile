@@ -62,7 +62,7 @@ DOCS_PIP := $(DOCS)/bin/python -m pip install --quiet --disable-pip-version-chec
 DEVICE_CODE = $(shell find src/lapidist/cuda src/lapidist_lab/bench/studies -name '*.cu' -o -name '*.cuh') \
               $(wildcard src/lapidist/machine/programs/runtime/*)
 
-SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py tests/verify tests/problems \
+SMOKE := tests/test_house.py tests/test_names.py tests/test_docs.py tests/docs tests/test_dtypes.py tests/verify tests/problems \
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_overlap.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 

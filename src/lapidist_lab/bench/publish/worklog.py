@@ -6,7 +6,7 @@ They quote a rung's file, and the times and counts of its Records.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.dtypes import short_name
@@ -31,29 +31,31 @@ PRODUCT_HEADS = (*COUNTS, "bytes from and to the L2")
 MAIN_TYPE, MAIN_SIZE = "float16", 4096  # of the rungs on tensor cores
 
 
+Timed = Mapping[tuple[str, str], Sequence[Record]]  # by kernel and type
+
+
 def worklog(text: str, run_records: RunRecords) -> str:
     """The page with its blocks written anew."""
-    text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], run_records), text)
-    text = KERNEL_BLOCK.sub(lambda match: kernel_block(match[1], run_records), text)
+    timed = sustained(run_records)
+    text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], timed), text)
+    text = KERNEL_BLOCK.sub(lambda match: kernel_block(match[1], timed), text)
     return COUNTS_BLOCK.sub(lambda match: counts_block(match[1], run_records), text)
 
 
-def rung_block(name: str, run_records: RunRecords) -> str:
+def rung_block(name: str, timed: Timed) -> str:
     number_of = {kernel.name: position for position, kernel in enumerate(RUNGS, 1)}
     kernel = next(kernel for kernel in RUNGS if kernel.name == name)
     words = header_fields(kernel)
     lines = [f"**{number_of[name]:02d} {name}.** {words['Lesson']}", ""]
     lines += [f"- Change: {words['Change']}", f"- Predicted: {words['Predicts']}"]
-    return (
-        f"<!-- rung:{name} -->\n" + "\n".join(lines) + measured(kernel, run_records) + "\n<!-- rung:end -->"
-    )
+    return f"<!-- rung:{name} -->\n" + "\n".join(lines) + measured(kernel, timed) + "\n<!-- rung:end -->"
 
 
-def kernel_block(name: str, run_records: RunRecords) -> str:
+def kernel_block(name: str, timed: Timed) -> str:
     """The line of a kernel beside the ladder, with its speeds."""
     kernel = kernel_named(name)
     head = f"- `{name}`, {kernel.idea}"
-    return f"<!-- kernel:{name} -->\n{head}{measured(kernel, run_records)}\n<!-- kernel:end -->"
+    return f"<!-- kernel:{name} -->\n{head}{measured(kernel, timed)}\n<!-- kernel:end -->"
 
 
 def header_fields(kernel: Kernel) -> dict[str, str]:
@@ -68,12 +70,12 @@ def header_fields(kernel: Kernel) -> dict[str, str]:
 # ---- times ----
 
 
-def measured(kernel: Kernel, run_records: RunRecords) -> str:
+def measured(kernel: Kernel, timed: Timed) -> str:
     """The end of a list: a table of speeds, or that there are none yet."""
-    rows = speeds(kernel, run_records)
+    rows = speeds(kernel, timed)
     if not rows:
         return "\n- Measured: not yet."
-    unit, cells = UNIT_WORDS[rows[0].unit or "fma"], [speed_cells(r, kernel, run_records) for r in rows]
+    unit, cells = UNIT_WORDS[rows[0].unit or "fma"], [speed_cells(r, kernel, timed) for r in rows]
     if {cell[0] for cell in cells} == {"fp32"}:
         cells = [["-", *cell[1:]] for cell in cells]
     heads = [
@@ -87,27 +89,24 @@ def measured(kernel: Kernel, run_records: RunRecords) -> str:
     return f"\n- Measured:\n\n{Table(heads, cells, ('product',)).filled().markdown()}"
 
 
-def speeds(kernel: Kernel, run_records: RunRecords) -> list[Record]:
+def speeds(kernel: Kernel, timed: Timed) -> list[Record]:
     """The rows of a kernel to show: shapes on which the ladder was climbed, or of tensor cores' rungs the
     squares in half and the main one in other types."""
     if "float32" in kernel.types.maths:
-        rows = rows_of(kernel.name, "float32", run_records)
-        return [r for r in rows if RUNGS[0] is kernel or step_to(r, kernel, run_records)]
-    halves = [r for r in rows_of(kernel.name, MAIN_TYPE, run_records) if r.m == r.n == r.k]
+        rows = timed.get((kernel.name, "float32"), [])
+        return [r for r in rows if RUNGS[0] is kernel or step_to(r, kernel, timed)]
+    halves = [r for r in timed.get((kernel.name, MAIN_TYPE), []) if r.m == r.n == r.k]
     more_types = [math for math in kernel.types.maths if math != MAIN_TYPE]
     return halves + [
-        r
-        for math in more_types
-        for r in rows_of(kernel.name, math, run_records)
-        if r.m == r.n == r.k == MAIN_SIZE
+        r for math in more_types for r in timed.get((kernel.name, math), []) if r.m == r.n == r.k == MAIN_SIZE
     ]
 
 
-def speed_cells(record: Record, kernel: Kernel, run_records: RunRecords) -> list[str]:
+def speed_cells(record: Record, kernel: Kernel, timed: Timed) -> list[str]:
     of_unit = percent(record.unit_share) if record.unit_share and record.unit != "fma" else "-"
     named = [short_name(record.dtype), shape(record), three_digits(record.tflops)]
     # Rungs on CUDA cores are compared with cuBLAS and with each other alone.
-    return [*named, percent(record.ratio), of_unit, step_to(record, kernel, run_records) or "-"]
+    return [*named, percent(record.ratio), of_unit, step_to(record, kernel, timed) or "-"]
 
 
 def three_digits(value: float | None) -> str:
@@ -115,24 +114,23 @@ def three_digits(value: float | None) -> str:
     return number(value, ".0f" if value is not None and value >= 1000 else ".3g")
 
 
-def step_to(record: Record, kernel: Kernel, run_records: RunRecords) -> str:
+def step_to(record: Record, kernel: Kernel, timed: Timed) -> str:
     """How many times as fast as the rung before on the same product; empty where that was not measured."""
     position = RUNGS.index(kernel) if kernel in RUNGS else 0
-    below = rows_of(RUNGS[position - 1].name, record.dtype, run_records) if position else []
+    below = timed.get((RUNGS[position - 1].name, record.dtype), []) if position else []
     for other in below:
         if (other.m, other.n, other.k) == (record.m, record.n, record.k) and other.seconds and record.seconds:
             return f"{other.seconds / record.seconds:.2f}"
     return ""
 
 
-def rows_of(name: str, math: str, run_records: RunRecords) -> list[Record]:
-    """Sustained records of a kernel in one type, smallest shape first."""
-    rows = [
-        r
-        for r, _ in run_records
-        if (r.kernel, r.mode, r.dtype) == (name, "sustained", math) and r.tflops is not None
-    ]
-    return sorted(rows, key=lambda r: r.m * r.n * r.k)
+def sustained(run_records: RunRecords) -> Timed:
+    """Sustained records of each kernel in each type, smallest shape first."""
+    rows: dict[tuple[str, str], list[Record]] = {}
+    for record, _ in sorted(run_records, key=lambda row: row[0].m * row[0].n * row[0].k):
+        if record.mode == "sustained" and record.tflops is not None:
+            rows.setdefault((record.kernel, record.dtype), []).append(record)
+    return rows
 
 
 # ---- counts ----
@@ -150,12 +148,13 @@ def counts_block(name: str, run_records: RunRecords) -> str:
 
 def counted_rows(name: str, run_records: RunRecords) -> Iterator[tuple[int, Record, Run]]:
     """The machine's counts of rungs with the rung's number, lowest first."""
+    counted = [row for row in run_records if row[0].mode == "machine" and row[0].warp_instructions]
     for position, kernel in enumerate(RUNGS, 1):
         if ("float32" in kernel.types.maths) != (name == "fp32"):
             continue
-        for record, run in run_records:
-            key = (record.kernel, record.mode, short_name(record.dtype), record.m, record.n, record.k)
-            if key == (kernel.name, "machine", name, *COUNTED_SHAPE) and record.warp_instructions:
+        for record, run in counted:
+            key = (record.kernel, short_name(record.dtype), record.m, record.n, record.k)
+            if key == (kernel.name, name, *COUNTED_SHAPE):
                 yield position, record, run
 
 
