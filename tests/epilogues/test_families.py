@@ -310,7 +310,7 @@ def test_nan_is_as_numpy_has_it(kernel: str) -> None:
     np.testing.assert_array_equal(d, [[np.nan] * 2, [np.nan] * 2, [np.inf] * 2])
 
 
-@pytest.mark.parametrize("dtype", READS)
+@pytest.mark.parametrize("dtype", surveyed_but(list(READS), *range(0, len(READS), 3)))
 def test_every_type_of_an_operand(dtype: str) -> None:
     """Every byte, or as many numbers."""
     values = np.arange(256, dtype=np.uint8)

@@ -144,9 +144,7 @@ def right(ranks: list[Rank]) -> bool:
     return all((rank.result.astype("f8") == everything @ rank.b.astype("f8")).all() for rank in ranks)
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"), in_turns(CONFIGS, range(2), often=[("a pair along n", 0), ("two warpgroups", 0)])
-)
+@pytest.mark.parametrize(("name", "seed"), in_turns(CONFIGS, range(2), often=[("a pair along n", 0)]))
 def test_tiles_wait_for_the_rows_that_they_have(rng: np.random.Generator, name: str, seed: int) -> None:
     """Chunks that tiles cut, and that cut tiles."""
     for rows, chunk in ((96, 48), (160, 160)):

@@ -8,8 +8,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from in_turns import in_turns
 from snippets import lanes
 
+# each operation in both types, each mode in both types
+OFTEN = [
+    ("add", "f4", "rm"),
+    ("add", "f8", "rp"),
+    ("sub", "f4", "rz"),
+    ("sub", "f8", "rm"),
+    ("mul", "f4", "rp"),
+    ("mul", "f8", "rz"),
+    ("div", "f4", "rm"),
+    ("div", "f8", "rp"),
+    ("fma", "f4", "rz"),
+    ("fma", "f8", "rm"),
+]
 TINY = {"f4": 2.0**-149, "f8": 2.0**-1074}
 LARGE = {kind: float(np.finfo(kind).max) for kind in TINY}
 
@@ -98,9 +112,10 @@ def wanted(operation: str, mode: str, values: list[float], kind: str, near: floa
     return math.copysign(found, 1 if value > 0 else -1)  # of zeros: what is cut off has its sign
 
 
-@pytest.mark.parametrize("mode", ["rm", "rp", "rz"])
-@pytest.mark.parametrize("kind", ["f4", "f8"])
-@pytest.mark.parametrize("operation", ["add", "sub", "mul", "div", "fma"])
+@pytest.mark.parametrize(
+    ("operation", "kind", "mode"),
+    in_turns(["add", "sub", "mul", "div", "fma"], ["f4", "f8"], ["rm", "rp", "rz"], often=OFTEN, share=1),
+)
 def test_directed_rounding(operation: str, kind: str, mode: str) -> None:
     sources = operands(kind, 3 if operation == "fma" else 2, 900)
     count = len(sources[0]) // 32 * 32

@@ -45,11 +45,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["h200", "a100"])
-@pytest.mark.parametrize(("epilogue", "direct"), CASES)
-def test_functions_follow_sums(
-    monkeypatch: pytest.MonkeyPatch, name: str, epilogue: Any, direct: bool
-) -> None:
+@pytest.mark.parametrize(("name", "case"), in_turns(["h200", "a100"], range(len(CASES)), share=1))
+def test_functions_follow_sums(monkeypatch: pytest.MonkeyPatch, name: str, case: int) -> None:
+    epilogue, direct = CASES[case]
     monkeypatch.setattr(MachineBackend, "chip", chip_named(name))
     taken, ran = products.by_few_rows, []
     monkeypatch.setattr(products, "by_few_rows", lambda *given: (ran.append(1), taken(*given)))
