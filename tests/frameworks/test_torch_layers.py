@@ -7,11 +7,13 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lapidist
+from lapidist.errors import ArgumentError
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -219,6 +221,26 @@ def test_tied_and_checkpointed_layers_train_as_torchs(torch: Any, lt: Any) -> No
     expected = gradient().clone()
     with lt.swap(head):
         torch.testing.assert_close(gradient(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_scripted_layers_hold_the_operator(torch: Any, lt: Any, tmp_path: Path) -> None:
+    """Also where they are read from a file; options, which a script does not see, are refused."""
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.ReLU()), torch.randn(3, 8)
+    expected = model(x)
+    swapped = lt.swap(model)
+    scripted = torch.jit.script(model)
+    assert "lapidist::linear" in str(scripted.inlined_graph)
+    torch.testing.assert_close(scripted(x), expected)
+    scripted.save(str(tmp_path / "model.pt"))
+    torch.testing.assert_close(torch.jit.load(str(tmp_path / "model.pt"))(x), expected)
+    swapped.undo()
+    for options in ({"invariant": False}, {"precision": "emulated"}, {"dtype": torch.float8_e4m3fn}):
+        with (
+            lt.swap(model, **options),
+            pytest.raises(ArgumentError, match=r"torch\.jit\.script: .*torch\.export"),
+        ):
+            torch.jit.script(model)
 
 
 def test_what_is_no_model_or_no_choice_of_layers_is_refused(torch: Any) -> None:

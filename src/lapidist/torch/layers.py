@@ -51,7 +51,16 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         """torch's words, and who multiplies."""
         return f"{super().extra_repr()}, by lapidist"
 
-    def forward(self, input: Any) -> Any:
+    def __prepare_scriptable__(self) -> Linear:
+        """Itself, for torch.jit.script, which sees nothing of a layer's options."""
+        if type(self).forward is Linear.forward and self.invariant is None:
+            return self
+        rule = "must be given layers of swap(model) without options"
+        raise ArgumentError(f"torch.jit.script: {rule}; got {self}. Use torch.export, or undo() the swap")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if torch.jit.is_scripting():  # it compiles this branch alone
+            return torch.ops.lapidist.linear(input, self.weight, self.bias)
         parameters = self._parameters  # attributes of a Module take 0.4 us each
         if "weight" in parameters and "bias" in parameters:
             weight, bias = parameters["weight"], parameters["bias"]
@@ -227,13 +236,12 @@ class Swapped:
         self.undo()
 
 
-def require_alone(precision: Precision, **others: Any) -> None:
-    """Refuse what an emulated precision does not go with."""
+def require_none(beside: str, **others: Any) -> None:
+    """Refuse what does not go with a choice."""
     for name, value in others.items():
         if value is not None:
             raise ArgumentError(
-                f'{name}: must be None with precision="{precision}", which multiplies float32 in an order'
-                f" that all rows decide; got {shown(value)}. Leave one of them out"
+                f"{name}: must be None with {beside}; got {shown(value)}. Leave one of them out"
             )
 
 
@@ -296,12 +304,7 @@ def with_packed_weights(
     """
     if weights is None:
         raise ArgumentError(f"group: is for weights of few bits; got {shown(group)}. Pass weights=, too")
-    for name, value in others.items():
-        if value is not None:
-            raise ArgumentError(
-                f"{name}: must be None with weights={weights!r}, which says how layers multiply; got"
-                f" {value!r}. Leave one of them out"
-            )
+    require_none(f"weights={weights!r}, which says how layers multiply", **others)
     (mesh, plan, sequence_dim), layers = over, chosen(model, where, biased=True)
     format_named(weights, "weights")
     packed = {layer: packed_by_name(model, layer, weights, group) for layer in layers}
@@ -359,7 +362,8 @@ def swap(
         require_flag("invariant", invariant)
     if precision is not None:
         require_emulation(precision)
-        require_alone(precision, dtype=dtype, mesh=mesh, invariant=invariant or None)
+        order = f'precision="{precision}", which multiplies float32 in an order that all rows decide'
+        require_none(order, dtype=dtype, mesh=mesh, invariant=invariant or None)
     require_mesh(mesh, plan=plan, sequence_dim=sequence_dim)
     if weights is not None or group is not None:
         others = {"dtype": dtype, "invariant": invariant, "precision": precision}
