@@ -182,8 +182,12 @@ def test_the_version_and_the_short_help() -> None:
     assert in_a_process("climb", "-h").stdout == in_a_process("climb", "--help").stdout
 
 
+@pytest.mark.parametrize("columns", ["60", "120"])
 @pytest.mark.parametrize("group", ["--help", "bench --help"])
-def test_lists_of_commands_cut_no_sentence_short(group: str) -> None:
+def test_lists_of_commands_cut_no_sentence_short(
+    group: str, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     text = in_a_process(*group.split()).stdout
     assert "..." not in text.partition("Commands:")[2]
     assert "\b" not in text

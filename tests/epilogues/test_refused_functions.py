@@ -140,3 +140,10 @@ def test_what_ends_a_program_passes(raised: type[BaseException]) -> None:
 
     with pytest.raises(raised):
         lapidist.epilogue(f)
+
+
+def test_operands_without_a_name() -> None:
+    with pytest.raises(ArgumentError, match="gelu: must be called without operands; got 1 without a name"):
+        lapidist.epilogues.gelu(3)
+    with pytest.raises(ArgumentError, match="bias: operands must be named, as bias=; got 1 without a name"):
+        lapidist.epilogues.bias([1.0])

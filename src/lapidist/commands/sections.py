@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import typer.core
@@ -32,12 +33,23 @@ SECTIONS = {
 }
 
 
-class SectionedCommands(typer.core.TyperGroup):
-    """The commands, each section with a head of its own."""
+SENTENCE = 200  # letters of a sentence that says what a command is for
+
+
+class WholeSentences(typer.core.TyperGroup):
+    """Commands whose sentences go on in the next line, where a terminal is narrow, and are not cut short."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # typer has a click of its own, or click's
-        width = formatter.width - 6 - max(map(len, self.commands))
+        self.format_section(formatter, "Commands", self.commands)
+
+    def format_section(self, formatter: Any, head: str, names: Iterable[str]) -> None:
+        with formatter.section(head):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(SENTENCE)) for name in names])
+
+
+class SectionedCommands(WholeSentences):
+    """The commands, each section with a head of its own."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         for head, names in SECTIONS.items():
-            rows = [(name, self.commands[name].get_short_help_str(width)) for name in names]
-            with formatter.section(head):
-                formatter.write_dl(rows)
+            self.format_section(formatter, head, names)

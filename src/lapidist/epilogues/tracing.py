@@ -83,10 +83,10 @@ class Epilogue:
             return self._python(*values, **operands)
         epilogue = self.function.name
         if values:
+            named = ", ".join(f"{name}=" for name in self._names)
+            rule = f"operands must be named, as {named}" if named else "must be called without operands"
             raise ArgumentError(
-                f"{epilogue}: operands must be named, as"
-                f" {', '.join(f'{name}=' for name in self._names) or 'it has none'};"
-                f" got {len(values)} without a name. The sum is not passed"
+                f"{epilogue}: {rule}; got {len(values)} without a name. The sum is not passed"
             )
         for name in operands:
             if name not in self._names:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lapidist.commands.options import File, Json, Layout, Products, Type, examples, require_layout
+from lapidist.commands.sections import WholeSentences
 from lapidist_lab.commands.options import (
     Csv,
     Gpu,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from lapidist_lab.bench.studies.ladder_runs import Work
 
 app = typer.Typer(
+    cls=WholeSentences,
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=examples("bench squares --dtype bf16", "bench corpus --count 50", "bench launch"),
