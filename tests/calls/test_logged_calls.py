@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,16 @@ import pytest
 import lapidist
 from counted_card import Card, stand_in
 from lapidist.backends.gpu import second_pass_launches
+from lapidist.calls.bound import Bound
+from lapidist.calls.destination import output_of
+from lapidist.calls.emulated_launches import Emulated, Multiplied, Room
+from lapidist.calls.kernel_choice import OPEN
+from lapidist.calls.operation import Operation
 from lapidist.commands.logged_products import read_shapes
+from lapidist.device import chip
 from lapidist.launch import Binary
-from lapidist.planning import binaries, fallback_kernels, shape_log
-from lapidist.planning.logged_shapes import LoggedPass, LoggedShape
+from lapidist.planning import binaries, emulated_passes, fallback_kernels, shape_log
+from lapidist.planning.logged_shapes import LoggedParts, LoggedPass, LoggedShape, line_of, of_line
 
 Array = np.ndarray[Any, Any]
 
@@ -72,3 +79,36 @@ def test_second_passes_are_logged(card: Card, tmp_path: Path, monkeypatch: pytes
     passes = [line.second_pass for line in logged if isinstance(line, LoggedPass)]
     assert {*passes} == {*loaded} != set()
     assert len(passes) == len({*passes})
+
+
+def test_what_emulated_products_launch_is_compiled_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes of every kind of parts, and products behind a guard."""
+    orders: list[tuple[Any, ...]] = []
+
+    def compile_kernel(source: str, entry: str, defines: Any, architecture: str, **_: object) -> Binary:
+        orders.append((source, entry, *defines.items(), architecture))
+        return Binary("", "", "", b"", "")
+
+    monkeypatch.setattr(emulated_passes, "compile_kernel", compile_kernel)
+    monkeypatch.setenv(shape_log.VARIABLE, str(tmp_path / "shapes.jsonl"))
+    for cache in (shape_log.append, emulated_passes.slicing, emulated_passes.joining):
+        cache.cache_clear()
+    bound = Bound(*(np.zeros((512, 512), np.float32) for _ in "ab"), None, None, Operation())
+    _, d = output_of(bound)
+    card: Any = SimpleNamespace(chip=chip("h200"), compiles=True)
+    launches = [*Emulated(bound, d, card, OPEN, emulated_passes.HALVES, Room(bound.like)).launches()]
+    for cache in (emulated_passes.slicing, emulated_passes.joining):
+        cache.cache_clear()
+    asked = set(orders)
+    orders.clear()
+    for logged in read_shapes(tmp_path / "shapes.jsonl"):
+        assert isinstance(logged, LoggedParts)
+        logged.compile()
+    assert asked == {order for order in orders if order[1] != "take_columns"}  # of weights cut before
+    products = [launch.bound.problem() for launch in launches if isinstance(launch, Multiplied)]
+    assert {problem.modes.guarded for problem in products} == {True}
+    for problem in products:
+        shape = LoggedShape(card.chip, problem)
+        assert of_line(line_of(shape)) == shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,10 @@ from lapidist.build.cache import read
 from lapidist.build.compiler import key_of
 from lapidist.device import chip
 from lapidist.errors import CompileError
-from lapidist.planning import second_passes, warm
+from lapidist.planning import emulated_passes, second_passes, warm
 from lapidist.planning.binaries import order_of
-from lapidist.planning.logged_shapes import LoggedPass, LoggedShape, line_of
+from lapidist.planning.emulated_passes import PIECES
+from lapidist.planning.logged_shapes import LoggedParts, LoggedPass, LoggedShape, line_of
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.second_passes import Pass, Target, steps_of
 from lapidist.planning.warm import Build, Built, builds_of
@@ -102,6 +104,22 @@ def test_kernels_of_second_passes_are_compiled(
     first, _ = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["second_passes"], first["failed"]) == (2, ["compile: no room"] * 2)
     steps_of.cache_clear()
+
+
+def test_kernels_of_emulated_products_are_compiled(
+    log: Path, builds: list[Build], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(log, PLANS[:1])
+    with log.open("a") as file:
+        file.write(line_of(LoggedParts(H100, PIECES.macro)) + "\n")
+    asked: list[tuple[str, Any]] = []
+    monkeypatch.setattr(
+        emulated_passes, "compile_kernel", lambda _, entry, values, *__, **___: asked.append((entry, values))
+    )
+    assert run(["warm", "--shapes", str(log)], monkeypatch) == 0
+    assert [entry for entry, _ in asked] == [*emulated_passes.PASSES]
+    assert {values["FLOATS"] for _, values in asked} == {PIECES.macro}
+    assert "1 of 1 passes of emulated products have their kernels" in capsys.readouterr().out
 
 
 def test_another_chip_takes_what_it_can(

@@ -20,10 +20,11 @@ from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning import shape_log
-from lapidist.planning.logged_shapes import LoggedPass, LoggedShape, line_of
+from lapidist.planning.emulated_passes import HALVES
+from lapidist.planning.logged_shapes import LoggedParts, LoggedPass, LoggedShape, line_of
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.second_passes import Pass, RowsOfGroups, Target
-from lapidist.planning.shape_log import VARIABLE, log_pass, log_shape
+from lapidist.planning.shape_log import VARIABLE, log_parts, log_pass, log_shape
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing_choice import Sharing
 
@@ -106,6 +107,12 @@ def test_each_second_pass_is_a_line_and_comes_back(log: Path) -> None:
     assert read_shapes(log) == [LoggedPass(H100, second_pass) for second_pass in PASSES]
 
 
+def test_each_kind_of_parts_is_a_line_and_comes_back(log: Path) -> None:
+    for parts in (*HALVES.every, HALVES):
+        log_parts(parts, H100)
+    assert read_shapes(log) == [LoggedParts(H100, parts.macro) for parts in HALVES.every]
+
+
 def test_a_plan_that_stands_in_logs_what_it_stands_in_for(log: Path) -> None:
     from lapidist.planning.fallback_kernels import plans_ranked, same_sums
 
@@ -177,6 +184,7 @@ def with_step(**more: Any) -> str:
         with_step(operation="asm"),
         with_step(value='1); asm("'),
         with_step(args=[7]),
+        line_of(LoggedParts(H100, 7)),
         line_of(LoggedPass(H100, PASSES[0]._replace(then="row_product"))),
         line_of(LoggedPass(H100, PASSES[0]._replace(dtype="int8"))),
         line_of(LoggedPass(H100, PASSES[0]._replace(shape=(1, -1, 80)))),

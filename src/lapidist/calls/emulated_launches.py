@@ -35,6 +35,7 @@ from lapidist.frameworks.arrays import Operand
 from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.launch import Launch
 from lapidist.planning.emulated_passes import Lines, Parts, joining, padded, slicing, taking, words_of_lines
+from lapidist.planning.shape_log import log_parts
 
 IN_INT32 = Types(out_dtype="int32")
 IN_FLOAT32, PROMOTED = (Types(out_dtype="float32", promote=promote) for promote in (None, True))
@@ -96,7 +97,8 @@ class Emulated:
     ) -> None:
         self.bound, self.d, self.chip, self.choices, self.parts = bound, d, backend.chip, choices, parts
         (self.m, self.n), self.k = bound.shape, bound.a.shape[-1]
-        self.how = backend.chip.architecture, backend.compiles
+        self.compiles = backend.compiles
+        self.how = backend.chip.architecture, self.compiles
         self.room = room
 
     def launches(self, prepared: CutColumns | None = None) -> Iterator[Alone | Multiplied]:
@@ -108,6 +110,8 @@ class Emulated:
         of_b = new((n, wide), most.dtype) if prepared is None or len(every) > 1 else prepared.parts
         guard: Operand | None = None
         for parts in every:
+            if self.compiles:
+                log_parts(parts, self.chip)
             lines = new((words_of_lines(m, n),), "float32")
             yield from self._by(parts, Between(of_a, of_b, sums, lines).of(parts, k), guard, prepared)
             guard, prepared = word_of(lines, DO_NOT), None

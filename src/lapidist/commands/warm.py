@@ -32,7 +32,7 @@ from lapidist.errors import ArgumentError, CompileError, LapidistError
 
 if TYPE_CHECKING:
     from lapidist.device import Device
-    from lapidist.planning.logged_shapes import LoggedPass
+    from lapidist.planning.logged_shapes import LoggedParts, LoggedPass
     from lapidist.planning.plans import Plan
     from lapidist.planning.warm import Build, Built
 
@@ -205,15 +205,16 @@ def warm_shapes(path: Path, chip: str | None, jobs: int | None, as_json: bool) -
     """
     from lapidist.commands.logged_products import read_shapes
     from lapidist.device import chip as device_of
-    from lapidist.planning.logged_shapes import LoggedPass
+    from lapidist.planning.logged_shapes import LoggedParts, LoggedPass
     from lapidist.visible import visible
 
     by_device: dict[Device, list[Plan]] = {}
-    passes: list[tuple[LoggedPass, Device]] = []
+    passes: dict[str, list[tuple[LoggedPass | LoggedParts, Device]]] = {}
     for logged in read_shapes(path):
         device = logged.chip if chip is None else device_of(chip)
-        if isinstance(logged, LoggedPass):
-            passes.append((logged, device))
+        if isinstance(logged, LoggedPass | LoggedParts):
+            words = "second passes" if isinstance(logged, LoggedPass) else "passes of emulated products"
+            passes.setdefault(words, []).append((logged, device))
             continue
         try:
             plan = logged.plan(device)
@@ -226,7 +227,7 @@ def warm_shapes(path: Path, chip: str | None, jobs: int | None, as_json: bool) -
             f"--shapes: must hold a product that some kernel takes; {str(path)!r} has none. Run a program"
             " with LAPIDIST_SHAPES set, or choose another --chip"
         )
-    failures = warm_passes(passes, as_json) if passes else 0
+    failures = sum(warm_passes(words, of_kind, as_json) for words, of_kind in passes.items())
     for device, plans in by_device.items():
         types = ",".join(dict.fromkeys(plan.problem.math for plan in plans))
         with_c = any(plan.problem.c is not None for plan in plans)
@@ -236,22 +237,22 @@ def warm_shapes(path: Path, chip: str | None, jobs: int | None, as_json: bool) -
     return failures
 
 
-def warm_passes(passes: Sequence[tuple[LoggedPass, Device]], as_json: bool) -> int:
-    """The number of second passes whose kernels could not be compiled. They have few kernels."""
+def warm_passes(words: str, passes: Sequence[tuple[LoggedPass | LoggedParts, Device]], as_json: bool) -> int:
+    """The number of passes whose kernels could not be compiled. They have few kernels; `words` say which."""
     start, errors = time.perf_counter(), []
-    with progress(len(passes), "compiling second passes") as step:
+    with progress(len(passes), f"compiling {words}") as step:
         for logged, device in passes:
             try:
                 logged.compile(device)
             except CompileError as error:
                 errors.append(str(error))
-            step(logged.second_pass.then)
+            step(logged.words)
     seconds = time.perf_counter() - start
     if as_json:
-        print(json.dumps({"second_passes": len(passes), "failed": errors, "seconds": seconds}))
+        print(json.dumps({words.replace(" ", "_"): len(passes), "failed": errors, "seconds": seconds}))
     else:
         compiled = len(passes) - len(errors)
-        print(f"{compiled} of {len(passes)} second passes have their kernels; {seconds:.1f} s")
+        print(f"{compiled} of {len(passes)} {words} have their kernels; {seconds:.1f} s")
         print(*(f"  {error}" for error in errors), sep="\n", end="\n" if errors else "")
     return len(errors)
 

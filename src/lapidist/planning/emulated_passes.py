@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import ANY_RANGE, EMULATED
-from lapidist.launch import Launch, ParameterBlock
+from lapidist.launch import Binary, Launch, ParameterBlock
 
 VECTOR = 16  # a part has whole vectors of 8-bit integers, or of 16-bit floats
 THREADS, LINES = 256, 32
@@ -47,6 +47,8 @@ class Parts(NamedTuple):
 SLICES, PIECES = Parts("int8", "int32", 3, 0), Parts("bfloat16", "float32", 3, 1)
 HALVES = Parts("float16", "float32", 2, 2, PIECES)
 PARTS_OF = {EMULATED: SLICES, ANY_RANGE: HALVES}
+EVERY_PARTS = {parts.macro: parts for first in PARTS_OF.values() for parts in first.every}
+PASSES = ("slice_rows", "slice_columns", "take_columns", "join")
 
 SLICE = [(name, "pointer") for name in "ABCD"]  # A, what passes say of lines, a guard, A's parts
 NUMBERS = ("rows", "columns", "k", "padded", "of_b", "guarded")
@@ -141,10 +143,13 @@ def launch_of(
     architecture: str,
     assembled: bool,
 ) -> Launch:
-    threads = THREADS_OF.get(name, THREADS)
-    defines = {"THREADS": threads, "FLOATS": parts}
-    binary = compile_kernel(f"emulated/{name}.cu", name, defines, architecture, assembled=assembled)
-    content = bytes(parameters.pack(numbers))
+    binary = binary_of(name, parts, architecture, assembled)
+    threads, content = THREADS_OF.get(name, THREADS), bytes(parameters.pack(numbers))
     return Launch(
         binary, (blocks, 1, 1), (threads, 1, 1), content, parameters=parameters, patches=parameters.patches()
     )
+
+
+def binary_of(name: str, parts: int, architecture: str, assembled: bool = True) -> Binary:
+    defines = {"THREADS": THREADS_OF.get(name, THREADS), "FLOATS": parts}
+    return compile_kernel(f"emulated/{name}.cu", name, defines, architecture, assembled=assembled)

@@ -1,5 +1,5 @@
-"""Lines of the file that LAPIDIST_SHAPES names: a product with its caller's choices, or a second pass of an
-epilogue, each with its chip.
+"""Lines of the file that LAPIDIST_SHAPES names: a product with its caller's choices, a second pass of an
+epilogue, or what emulated products are cut into, each with its chip.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lapidist.epilogues.operations import OPERATIONS
 from lapidist.epilogues.passes import QUANTISED, REDUCTIONS
 from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function
 from lapidist.kernels.registry import kernel_named
+from lapidist.planning.emulated_passes import EVERY_PARTS, PASSES, binary_of
 from lapidist.planning.json_values import data_of, value_of
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.second_passes import Pass, steps_of
@@ -62,12 +63,34 @@ class LoggedPass(NamedTuple):
     chip: Device
     second_pass: Pass
 
+    @property
+    def words(self) -> str:
+        return self.second_pass.then
+
     def compile(self, device: Device | None = None) -> None:
         """Compile its kernels: for this device, or for the logged chip."""
         steps_of(self.second_pass, (device or self.chip).architecture)
 
 
-Logged = LoggedShape | LoggedPass
+class LoggedParts(NamedTuple):
+    """The passes that cut float32 into parts of a kind, and join products of parts, on a chip."""
+
+    chip: Device
+    parts: int  # Parts.macro
+
+    @property
+    def words(self) -> str:
+        return EVERY_PARTS[self.parts].dtype
+
+    def compile(self, device: Device | None = None) -> None:
+        """Compile their kernels: for this device, or for the logged chip."""
+        for name in PASSES:
+            binary_of(name, self.parts, (device or self.chip).architecture)
+
+
+Logged = LoggedShape | LoggedPass | LoggedParts
+# The field that a line of a kind has, and no other.
+KINDS: dict[str, type[Logged]] = {"problem": LoggedShape, "second_pass": LoggedPass, "parts": LoggedParts}
 
 
 def line_of(logged: Logged) -> str:
@@ -78,10 +101,13 @@ def line_of(logged: Logged) -> str:
 def of_line(line: str) -> Logged:
     """What a line says. ValueError or RecursionError: this version did not write it."""
     content = json.loads(line)
-    is_pass = isinstance(content, dict) and "second_pass" in content
-    logged = cast("Logged", value_of(LoggedPass if is_pass else LoggedShape, content))
+    fields = content if isinstance(content, dict) else {}
+    kind = next((kind for field, kind in KINDS.items() if field in fields), LoggedShape)
+    logged = cast("Logged", value_of(kind, content))
     if isinstance(logged, LoggedPass):
         require_sound_pass(logged.second_pass)
+    elif isinstance(logged, LoggedParts):
+        require(logged.parts in EVERY_PARTS, f"{logged.parts!r} is no kind of parts")
     else:
         require_sound(logged.problem)
     return logged._replace(chip=replace(logged.chip, limits=like(logged.chip.name).limits))

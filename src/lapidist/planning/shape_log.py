@@ -1,7 +1,8 @@
 """Which products a program's calls ask of a GPU, in a file from which `lapidist warm` compiles.
 
 LAPIDIST_SHAPES names the file. Each product is a line of JSON (logged_shapes.py), written when a process
-plans it for the first time, and so is each second pass. Several processes may write to one file.
+plans it for the first time, and so are second passes and passes of emulated products. Several processes may
+write to one file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from lapidist.build.folder import warn_once
 
 if TYPE_CHECKING:
     from lapidist.device import Device
+    from lapidist.planning.emulated_passes import Parts
     from lapidist.planning.plans import Plan
     from lapidist.planning.second_passes import Pass
 
@@ -36,6 +38,15 @@ def log_pass(second_pass: Pass, device: Device) -> None:
         from lapidist.planning.logged_shapes import LoggedPass, line_of
 
         append(path, line_of(LoggedPass(device, second_pass)))
+
+
+def log_parts(parts: Parts, device: Device) -> None:
+    """Write down what float32 is cut into, by passes whose kernels a product's plan does not have."""
+    path = os.environ.get(VARIABLE)
+    if path:
+        from lapidist.planning.logged_shapes import LoggedParts, line_of
+
+        append(path, line_of(LoggedParts(device, parts.macro)))
 
 
 @lru_cache(maxsize=4096)
