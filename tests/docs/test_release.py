@@ -26,7 +26,7 @@ def ready(tmp_path: Path) -> Path:
             "CHANGELOG.md",
             "# Changelog\n\n## 1.2.3 (2030-01-02)\n\n- New.\n\n## 1.2.2 (2029-01-01)\n\n- Old.\n",
         ),
-        ("docs/faq.md", "## Known issues\n\n- **A**: b.\n\n## More\n"),
+        ("docs/faq.md", "## Known issues\n\n- **A**: [b](c.md#d).\n\n## More\n"),
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)

@@ -226,7 +226,7 @@ def test_tied_and_checkpointed_layers_train_as_torchs(torch: Any, lt: Any) -> No
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_scripted_layers_hold_the_operator(torch: Any, lt: Any, tmp_path: Path) -> None:
     """Also where they are read from a file; options, which a script does not see, are refused."""
-    model, x = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.ReLU()), torch.randn(3, 8)
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), torch.randn(3, 64)
     expected = model(x)
     swapped = lt.swap(model)
     scripted = torch.jit.script(model)
@@ -235,7 +235,8 @@ def test_scripted_layers_hold_the_operator(torch: Any, lt: Any, tmp_path: Path) 
     scripted.save(str(tmp_path / "model.pt"))
     torch.testing.assert_close(torch.jit.load(str(tmp_path / "model.pt"))(x), expected)
     swapped.undo()
-    for options in ({"invariant": False}, {"precision": "emulated"}, {"dtype": torch.float8_e4m3fn}):
+    kinds = {"dtype": torch.float8_e4m3fn}, {"weights": "int8"}
+    for options in ({"invariant": False}, {"precision": "emulated"}, *kinds):
         with (
             lt.swap(model, **options),
             pytest.raises(ArgumentError, match=r"torch\.jit\.script: .*torch\.export"),

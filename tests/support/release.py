@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SECTION = re.compile(r"^## (.+)$", re.M)
+PAGE = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 
 
 def version_of_package(root: Path = ROOT) -> str:
@@ -39,10 +40,12 @@ def problems(tag: str, root: Path = ROOT) -> list[str]:
 
 
 def notes(root: Path = ROOT) -> str:
-    """The newest section of the changelog, and the known issues."""
+    """The newest section of the changelog, and the known issues. Pages that they link lie elsewhere: their
+    words stay.
+    """
     newest = next(iter(sections(root).values()))
     issues = re.search(r"^## Known issues\n+(.*?)\n+## ", (root / "docs/faq.md").read_text(), re.M | re.S)
-    return f"{newest}\n\n**Known issues**\n\n{issues[1]}\n"
+    return PAGE.sub(r"\1", f"{newest}\n\n**Known issues**\n\n{issues[1]}\n")
 
 
 def main() -> None:

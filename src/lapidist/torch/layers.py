@@ -23,7 +23,7 @@ from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
 from lapidist.torch.experts import Experts, are_experts, swapped_class
 from lapidist.torch.packed_experts import PackedExpertsModule, give_back, packed_weights, take
-from lapidist.torch.packed_layer import PackedLinear
+from lapidist.torch.packed_layer import PackedLinear, no_script_has
 from lapidist.torch.public_calls import linear
 
 STOCK = torch.nn.Linear
@@ -52,11 +52,10 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         return f"{super().extra_repr()}, by lapidist"
 
     def __prepare_scriptable__(self) -> Linear:
-        """Itself, for torch.jit.script, which sees nothing of a layer's options."""
-        if type(self).forward is Linear.forward and self.invariant is None:
-            return self
-        rule = "must be given layers of swap(model) without options"
-        raise ArgumentError(f"torch.jit.script: {rule}; got {self}. Use torch.export, or undo() the swap")
+        """Itself, for torch.jit.script."""
+        if type(self).forward is not Linear.forward or self.invariant is not None:
+            raise no_script_has(self)
+        return self
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if torch.jit.is_scripting():  # it compiles this branch alone

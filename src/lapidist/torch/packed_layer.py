@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -15,6 +15,12 @@ from lapidist.quantised.product import require_weight
 from lapidist.torch.few_bits import linear
 
 ARRAYS = "codes", "scales", "zeros"  # buffers, by the names of PackedWeight.state_dict
+
+
+def no_script_has(layer: Any) -> ArgumentError:
+    """The refusal of a layer with options, of which torch.jit.script sees nothing."""
+    rule = "must be given layers of swap(model) without options"
+    return ArgumentError(f"torch.jit.script: {rule}; got {layer}. Use torch.export, or undo() the swap")
 
 
 class PackedModule(torch.nn.Module):  # type: ignore[misc]
@@ -36,6 +42,9 @@ class PackedModule(torch.nn.Module):  # type: ignore[misc]
     @property
     def packed_weight(self) -> PackedWeight:
         return of_layout(self.numbers, self.codes, self.scales, self.zeros)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise no_script_has(self)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         """Factors keep their type where the model's is changed: the layout names it."""
