@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.parallel_tables import NOT_YET, PARALLEL, of_parallel
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.studies.several_cards import ALONE, MODE, PEER
@@ -26,7 +27,9 @@ def rows() -> list[Record]:
 
 def test_a_case_stands_beside_the_fastest_other_way() -> None:
     data = Data(rows())
-    table, every_way = PARALLEL.written(data)
+    _, chart, table, every_way = PARALLEL.written(data)
+    assert isinstance(chart, Chart)
+    assert "all_gather, bf16, more rows" in chart.drawn
     lines = [line for line in str(table).splitlines() if line.startswith(f"| `{CALL}`")]
     assert len(lines) == 1
     for cell in ("bf16", "H200", PEER, "1.25x", "0.95x"):

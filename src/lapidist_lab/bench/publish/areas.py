@@ -16,6 +16,7 @@ from lapidist_lab.bench.publish import (
     few_bits_tables,
     group_tables,
     invariant_tables,
+    parallel_tables,
     study_tables,
     symmetric_tables,
 )
@@ -66,6 +67,7 @@ def areas(data: Data) -> list[Area]:
         Area("complex numbers", "complex", CUBLAS, of_records(complex_tables.ours(data))),
         Area("weights of few bits", "few-bits", "the fastest peer", of_records(few_bits_tables.ours(data))),
         Area("symmetric products", "symmetric", CUBLAS, of_records(symmetric_tables.ours(data))),
+        Area("several cards", "several-cards", "another way", of_records(parallel_tables.ours(data))),
         Area("rows that keep their bits", "invariant", "our free choice", invariant_shares(data)),
         Area("epilogues", "epilogues", TORCH, of_records(data.ours(EPILOGUE))),
         Area("whole models", "models", "the stock model", of_records(models(data))),

@@ -7,12 +7,15 @@ from lapidist.dtypes import short_name
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.cells import geomean, number, time_words, times_faster
+from lapidist_lab.bench.publish.charts import Chart
+from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
 from lapidist_lab.bench.publish.section import Data, Section
 from lapidist_lab.bench.publish.tables import fold, table
 from lapidist_lab.bench.studies.several_cards import ALONE, MODE
 
 CALLS: list[str] = list(WAYS)
+FEW_ROWS = 512
 
 
 def ours(data: Data) -> list[Record]:
@@ -41,6 +44,18 @@ def of_parallel(data: Data) -> str:
     return f"On {short_chip(rows[-1].device)} cards, of the fastest other way: {'; '.join(parts)}"
 
 
+def by_call(data: Data) -> Chart:
+    """Each call in each type, of few rows and of many: the exchange is most of the time of the first."""
+    groups: dict[str, list[float]] = {}
+    for record in ours(data):
+        call = record.kernel.replace("_matmul", "").replace("matmul_", "")
+        rows = "few rows" if record.m <= FEW_ROWS else "more rows"
+        title = f"{call}, {short_name(record.dtype)}, {rows}"
+        groups.setdefault(title, []).append(record.ratio or 0.0)
+    words = "Products over cards beside the fastest other way: the mean, and the worst case; losses are red"
+    return mean_and_worst("several-cards", groups, words, "another way")
+
+
 def every_case(data: Data) -> str:
     columns = (
         ("call", lambda record: f"`{record.kernel}`"),
@@ -52,7 +67,7 @@ def every_case(data: Data) -> str:
         ("its time over ours", times_faster),
         ("product alone over ours", lambda record: f"{number(of_alone(record, data), '.2f')}x"),
     )
-    return table(columns, ours(data)).markdown()
+    return fold("Every case", table(columns, ours(data)).markdown())
 
 
 def every_way(data: Data) -> str:
@@ -71,9 +86,10 @@ WORDS = (
     "Products whose rows, or whose sums, lie on the cards of one host"
     " ([several cards](../tutorials/several-cards.md)). Others are NCCL with cuBLAS, torch's products over"
     " symmetric memory, and cuBLAS with torch's one-shot all-reduce. All are captured in CUDA graphs where"
-    " they can be, and take turns. Times are those of the slowest card.\n\n"
+    " they can be, and take turns. Times are those of the slowest card."
+    f" In the chart, few rows are up to {FEW_ROWS}."
 )
-PARALLEL = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data), every_way])
+PARALLEL = Section(lambda data: ours(data) and data, [WORDS, by_call, every_case, every_way])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     [
