@@ -31,3 +31,16 @@ def test_the_table_of_chips_and_types_is_the_planners() -> None:
     assert set(rows) == set(CHIPS) - {"v100"}
     for name, cells in rows.items():
         assert cells == [family(math, name) for math in maths], name
+
+
+def test_the_table_of_features_says_which_chips_multiply_8_bit_floats() -> None:
+    section = (ROOT / "docs" / "support.md").read_text().partition("## Features")[2].partition("\n## ")[0]
+    heads, *rows = (line.strip("|").split("|") for line in re.findall(r"^\| .*", section, re.M))
+    (row,) = (cells[1:] for cells in rows if cells[0].strip() == "8-bit floats with factors")
+    told = {
+        name.strip().lower().replace(" ", ""): cell.strip()
+        for names, cell in zip(heads[1:], row, strict=True)
+        for name in names.split(",")
+    }
+    assert told == {name: "-" if family("float8_e4m3fn", name) == "-" else "yes" for name in told}
+    assert set(told) == set(CHIPS) - {"v100"}
