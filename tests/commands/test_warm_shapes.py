@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
+import lapidist
 from command_line import run
 from lapidist.build.cache import read
 from lapidist.build.compiler import key_of
@@ -137,3 +144,36 @@ def test_a_log_without_products_is_refused(
     assert run(["warm", "--shapes", str(written(log, []))], monkeypatch) == 2
     assert "--shapes: must hold a product that some kernel takes" in capsys.readouterr().err
     assert builds == []
+
+
+def test_a_wheel_of_binaries_is_a_folder_that_the_cache_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Installed as pip does it, its module prints the folder."""
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path / "cache"))  # put back after the command
+    product = ["warm", "--mnk", "64,48,32", "--dtype", "fp32", "--chip", "h100"]
+    assert run([*product, "--wheel", str(tmp_path)], monkeypatch) == 0
+    wheel = tmp_path / f"lapidist_binaries_h100-{lapidist.__version__}-py3-none-any.whl"
+    assert capsys.readouterr().err.splitlines()[-1] == str(wheel)
+    with ZipFile(wheel) as archive:
+        (listed,) = (name for name in archive.namelist() if name.endswith("/RECORD"))
+        rows = [row.split(",") for row in archive.read(listed).decode().splitlines()]
+        assert {row[0] for row in rows} == {*archive.namelist()}
+        for name, hashed, size in rows[:-1]:
+            found = hashlib.sha256(archive.read(name)).digest()
+            assert hashed == f"sha256={urlsafe_b64encode(found).decode().rstrip('=')}"
+            assert int(size) == len(archive.read(name))
+        archive.extractall(tmp_path / "site")
+    module = [sys.executable, "-m", "lapidist_binaries_h100"]
+    printed = subprocess.run(module, cwd=tmp_path / "site", capture_output=True, text=True, check=True)
+    folders = [printed.stdout.strip(), str(tmp_path / "empty")]
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", os.pathsep.join(folders))
+    assert run(product, monkeypatch) == 0
+    assert "0 were compiled, 1 were there" in capsys.readouterr().out
+
+
+def test_a_wheel_needs_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["warm", "--wheel", str(tmp_path / "none")], monkeypatch) == 2
+    assert "--wheel: must be a folder that exists" in capsys.readouterr().err

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -42,6 +45,7 @@ EXAMPLES = (
     "warm --model ./Llama-3.1-8B --tokens 1,16,512,4096",
     "warm --shapes served.jsonl",
     "warm --dtype bf16 --into ./binaries",
+    "warm --dtype bf16 --chip h100 --wheel ./dist",
 )
 LONGEST = 4  # of the compilations: so many are named
 USUAL_TYPES = "fp16,bf16,fp32"
@@ -82,6 +86,9 @@ Into = Annotated[
     Path | None,
     typer.Option("--into", help="into this folder alone, as for an image or a share", metavar="DIR"),
 ]
+Wheel = Annotated[
+    Path | None, typer.Option("--wheel", help="pack them as a wheel, in this folder", metavar="DIR")
+]
 RecordInto = Annotated[
     Path | None,
     typer.Option("--record", help="write a file of Records into this folder; needs the lab", metavar="DIR"),
@@ -102,6 +109,7 @@ def warm(
     with_c: WithC = False,
     shapes: Shapes = None,
     into: Into = None,
+    wheel: Wheel = None,
     as_json: Json = False,
     record: RecordInto = None,
 ) -> None:
@@ -110,14 +118,17 @@ def warm(
     Of each type the few binaries that serve every shape within some percent of the best one; or what is best
     for the products given, for a model's linear layers, or for what a program's calls asked for.
     """
-    if into is not None:
-        compile_into(into)
+    from lapidist.writable import require_folder
+
+    if wheel is not None:
+        require_folder("--wheel", wheel)
+    if into is not None or wheel is not None:
+        compile_into(into or temporary_folder())
     if shapes is not None:
-        raise typer.Exit(int(warm_shapes(shapes, chip, jobs, as_json) > 0))
+        end(warm_shapes(shapes, chip, jobs, as_json), wheel, chip or "shapes")
     from lapidist.dtypes import math_named
     from lapidist.planning import warm as ahead
     from lapidist.problems.problem import dense_problem
-    from lapidist.writable import require_folder
 
     require_layout(layout)
     warming = None
@@ -140,7 +151,24 @@ def warm(
         rows += [] if warming is None else warming.rows_of(warmed, as_json)
     if warming is not None:
         warming.save(record, dtype, device, rows)
-    raise typer.Exit(int(bool(failures)))
+    end(failures, wheel, device.name)
+
+
+def temporary_folder() -> Path:
+    """Where what a wheel packs is compiled, unless --into says it: gone with the process."""
+    above = tempfile.mkdtemp(prefix="lapidist-wheel-")
+    atexit.register(shutil.rmtree, above, ignore_errors=True)
+    return Path(above) / "binaries"
+
+
+def end(failures: int, wheel: Path | None, chip: str) -> NoReturn:
+    """Pack the wheel that was asked for, if nothing failed, and end with the exit code."""
+    if wheel is not None and not failures:
+        from lapidist.build.folder import cache_directory
+        from lapidist.commands.binaries_wheel import write_wheel
+
+        print(write_wheel(cache_directory(), wheel, chip), file=sys.stderr)
+    raise typer.Exit(int(failures > 0))
 
 
 def compile_into(folder: Path) -> None:
