@@ -18,6 +18,7 @@ import lapidist
 from command_line import run
 from lapidist.build.cache import read
 from lapidist.build.compiler import key_of
+from lapidist.commands.warm import TEMPORARY
 from lapidist.device import chip
 from lapidist.errors import CompileError
 from lapidist.planning import emulated_passes, second_passes, warm
@@ -153,6 +154,7 @@ def test_a_wheel_of_binaries_is_a_folder_that_the_cache_reads(
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path / "cache"))  # put back after the command
     product = ["warm", "--mnk", "64,48,32", "--dtype", "fp32", "--chip", "h100"]
     assert run([*product, "--wheel", str(tmp_path)], monkeypatch) == 0
+    assert not TEMPORARY
     wheel = tmp_path / f"lapidist_binaries_h100-{lapidist.__version__}-py3-none-any.whl"
     assert capsys.readouterr().err.splitlines()[-1] == str(wheel)
     with ZipFile(wheel) as archive:

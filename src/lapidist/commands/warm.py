@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -49,6 +47,7 @@ EXAMPLES = (
 )
 LONGEST = 4  # of the compilations: so many are named
 USUAL_TYPES = "fp16,bf16,fp32"
+TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # of a wheel that is being made
 TYPE_OF_MODEL = "--model: without --dtype, the type that its config.json names"
 
 WarmTypes = Annotated[
@@ -155,10 +154,10 @@ def warm(
 
 
 def temporary_folder() -> Path:
-    """Where what a wheel packs is compiled, unless --into says it: gone with the process."""
-    above = tempfile.mkdtemp(prefix="lapidist-wheel-")
-    atexit.register(shutil.rmtree, above, ignore_errors=True)
-    return Path(above) / "binaries"
+    """Where what a wheel packs is compiled, unless --into says it: gone with the command."""
+    folder = tempfile.TemporaryDirectory(prefix="lapidist-wheel-")
+    TEMPORARY.append(folder)
+    return Path(folder.name) / "binaries"
 
 
 def end(failures: int, wheel: Path | None, chip: str) -> NoReturn:
@@ -168,6 +167,8 @@ def end(failures: int, wheel: Path | None, chip: str) -> NoReturn:
         from lapidist.commands.binaries_wheel import write_wheel
 
         print(write_wheel(cache_directory(), wheel, chip), file=sys.stderr)
+    while TEMPORARY:
+        TEMPORARY.pop().cleanup()
     raise typer.Exit(int(failures > 0))
 
 
