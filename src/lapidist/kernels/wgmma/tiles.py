@@ -110,9 +110,9 @@ def tiles_of_triangle(problem: Problem, config: Config) -> int | None:
 
 def stores_both_halves(problem: Problem, config: Config) -> bool:
     """Whether tiles off the diagonal are stored a second time, transposed (deferred_store.cuh)."""
-    if problem.triangle != BOTH or tiles_of_triangle(problem, config) is None or config.bn % 64:
+    if problem.triangle != BOTH or tiles_of_triangle(problem, config) is None or config.bn % 16:
         return False
-    leaves_whole = copies_out(problem) and not transposed_d(problem) and size_of(problem.out_dtype) == 2
+    leaves_whole = copies_out(problem) and not transposed_d(problem) and size_of(problem.out_dtype) > 1
     if problem.fused is not None and problem.fused.function.stores_d:
         return False
     return leaves_whole and problem.c is None and not by_registers(problem)
