@@ -38,6 +38,7 @@ from lapidist.calls.symmetric_rules import (
     require_current_stream,
     require_half,
     require_hermitian,
+    require_known_symmetric,
     require_place,
     require_square,
 )
@@ -156,6 +157,7 @@ def matmul_symmetric(
     b: Any,
     out: Any,
     is_symmetric: object,
+    triangle: Half | None,
     types: Types,
     factors: tuple[Any, Any],
     epilogue: Any,
@@ -165,12 +167,13 @@ def matmul_symmetric(
 ) -> Any:
     """`lapidist.matmul` where the caller knows that the result is symmetric."""
     declared = require_names(is_symmetric)
+    require_known_symmetric(is_symmetric, triangle)
     operation = Operation(
         vectors=True, types=types, factors=Factors(*factors), epilogue=epilogue_checked(epilogue)
     )
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
     call = Call(native(a), native(b), None, out, operation, choices, stream)
-    return symmetric(call, None, declared=declared) if is_symmetric is not False else multiplied(call)
+    return symmetric(call, triangle, declared=declared)
 
 
 def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: tuple[str, ...] = ()) -> Any:
