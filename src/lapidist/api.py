@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from lapidist.schedule import Schedule
     from lapidist.schedule.sharing_choice import Reduction, ScheduleName
 
-
 Array = TypeVar("Array")
 Matrices = TypeVar("Matrices", bound=HasShape | list[Any] | tuple[Any, ...] | Pointers)
 
@@ -120,9 +119,8 @@ def matmul(
         What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
         several values, so does `matmul`.
     symmetric : bool or names
-        Whether the caller knows that the result is symmetric: half of it is computed, the other half is its
-        mirror image. `gram` multiplies a matrix by its transpose so. An epilogue must treat (i, j) and (j, i)
-        alike; if it has Tile operands, these are their names, and must be symmetric matrices.
+        Whether the caller knows that the result is symmetric: half of it is computed, and mirrored. An
+        epilogue must treat (i, j) and (j, i) alike; its Tile operands, named here, must be symmetric.
     triangle : {"lower", "upper"}, optional
         Of a symmetric result, the half to write, as in `gram`.
     invariant : bool, optional
@@ -165,8 +163,7 @@ def matmul(
 
         raise unexpected(matmul, unknown)
     if isinstance(b, FewBits):
-        halves = symmetric or None, triangle
-        refused = precision, acc_dtype, scale_b, promote, *halves, invariant, compile
+        refused = precision, acc_dtype, scale_b, promote, symmetric or None, triangle, invariant, compile
         return few_bits().matmul_by_name(a, b, out, refused, scale_a, out_dtype, epilogue, stream, device)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
@@ -174,8 +171,7 @@ def matmul(
     if invariant is not None or OPEN_BLOCKS:
         types = types_named(out_dtype, acc_dtype, precision, promote, is_invariant(invariant))
     if symmetric is not False or triangle is not None:
-        how, factors = (symmetric, triangle, types), (scale_a, scale_b)
-        return half_products().matmul_symmetric(a, b, out, *how, factors, epilogue, stream, device, compile)
+        return half_products().matmul_symmetric(locals(), types)
     if device is None and compile is None:
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None

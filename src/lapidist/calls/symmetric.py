@@ -26,7 +26,7 @@ from lapidist.calls.complex_halves import by_complex64
 from lapidist.calls.destination import backend_for, multiply_on_host
 from lapidist.calls.emulation_rules import in_float32, require_float32
 from lapidist.calls.full_path import multiplied
-from lapidist.calls.kernel_choice import OPEN, Choices, checked
+from lapidist.calls.kernel_choice import Choices, checked
 from lapidist.calls.number_rules import require_flag
 from lapidist.calls.operation import Factors, Operation, Types, epilogue_checked, is_invariant, types_named
 from lapidist.calls.planned_products import prepared
@@ -152,28 +152,18 @@ def gram_by_name(arguments: dict[str, Any]) -> Any:
 
 
 @explained
-def matmul_symmetric(
-    a: Any,
-    b: Any,
-    out: Any,
-    is_symmetric: object,
-    triangle: Half | None,
-    types: Types,
-    factors: tuple[Any, Any],
-    epilogue: Any,
-    stream: Any,
-    device: Any,
-    compile: Any,
-) -> Any:
-    """`lapidist.matmul` where the caller knows that the result is symmetric."""
-    declared = require_names(is_symmetric)
-    require_known_symmetric(is_symmetric, triangle)
-    operation = Operation(
-        vectors=True, types=types, factors=Factors(*factors), epilogue=epilogue_checked(epilogue)
+def matmul_symmetric(arguments: dict[str, Any], types: Types) -> Any:
+    """`lapidist.matmul`, whose arguments these are, where the caller knows that the result is symmetric."""
+    named = arguments
+    declared = require_names(named["symmetric"])
+    require_known_symmetric(named["symmetric"], named["triangle"])
+    factors, epilogue = Factors(named["scale_a"], named["scale_b"]), epilogue_checked(named["epilogue"])
+    operation = Operation(vectors=True, types=types, factors=factors, epilogue=epilogue)
+    choices = checked(Choices(named["device"], compile=named["compile"]))
+    call = Call(
+        native(named["a"]), native(named["b"]), None, named["out"], operation, choices, named["stream"]
     )
-    choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
-    call = Call(native(a), native(b), None, out, operation, choices, stream)
-    return symmetric(call, triangle, declared=declared)
+    return symmetric(call, named["triangle"], declared=declared)
 
 
 def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: tuple[str, ...] = ()) -> Any:
