@@ -31,7 +31,7 @@ from lapidist.dtypes import COMPLEX_OF_NUMPY, EMULATIONS, IEEE, PART_OF, THREE_P
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
-from lapidist.frameworks.arrays import HOST, Operand, evenly
+from lapidist.frameworks.arrays import HOST, Operand, evenly, operand_of
 from lapidist.frameworks.real_views import real_view
 from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, square_for
 from lapidist.planning.widening_pass import COLUMNS, ROWS, Widening
@@ -235,6 +235,7 @@ class ComplexProduct(RealForms):
         of_right = Widening(self.part, conjugated=b.conjugated, factor=factor)
         right = self.planes(b, of_right, len(d.shape) - 2)
         products = self.room.new((3, *d.shape), self.part).owner
+        left = repeated_over(left, d.shape[:-2])
         types = Types(invariant=self.call.operation.types.invariant)
         operation, choices = Operation(types=types), self.call.choices
         self.multiply(Call(left, right, None, products, operation, choices, self.call.stream))
@@ -275,6 +276,15 @@ class ComplexProduct(RealForms):
             step = product(prepared(bound, call.choices), bound, [self.place(x) for x in (a, b, c or d, d)])
             # alpha and beta are those of the next call
             self.steps.append(step and step._replace(scalars=None))
+
+
+def repeated_over(planes: Any, batch: tuple[int, ...]) -> Any:
+    """The three parts of A for each matrix of a batch, where operands have one matrix for all of them."""
+    operand = operand_of(planes, "a")
+    around = zip(operand.shape[1:-2], operand.strides[1:-2], batch, strict=True)
+    steps = [step if extent == wanted else 0 for extent, step, wanted in around]
+    strides = operand.strides[0], *steps, *operand.strides[-2:]
+    return real_view(operand, (3, *batch, *operand.shape[-2:]), strides).owner
 
 
 def by_number(numbers: Operand) -> Any:
