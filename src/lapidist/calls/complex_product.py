@@ -13,6 +13,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from lapidist.backends.backend import Backend
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
@@ -235,10 +237,11 @@ class ComplexProduct(RealForms):
         of_right = Widening(self.part, conjugated=b.conjugated, factor=factor)
         right = self.planes(b, of_right, len(d.shape) - 2)
         products = self.room.new((3, *d.shape), self.part).owner
-        left = repeated_over(left, d.shape[:-2])
         types = Types(invariant=self.call.operation.types.invariant)
         operation, choices = Operation(types=types), self.call.choices
-        self.multiply(Call(left, right, None, products, operation, choices, self.call.stream))
+        left, right = operand_of(left, "a"), operand_of(right, "b")
+        left = repeated_over((3, *d.shape[:-2]), left, right)
+        self.multiply(Call(left.owner, right.owner, None, products, operation, choices, self.call.stream))
         *around, n = d.shape
         sums = self.viewed(d) if epilogue is None else self.room.new((*around, 2 * n), self.part)
         in_last = permuted(products, (*range(1, len(d.shape) + 1), 0))
@@ -268,6 +271,7 @@ class ComplexProduct(RealForms):
         precision = IEEE if types_of_call.precision == THREE_PRODUCTS else types_of_call.precision
         types = Types(precision=precision, invariant=types_of_call.invariant, triangle=self.triangle)
         operation = Operation(False, False, False, *numbers, types, self.routing, epilogue=epilogue)
+        a = repeated_over(self.bound.shape[:-2], a, b)
         arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
         call = Call(*arrays, operation, self.call.choices, self.call.stream)
         self.multiply(call)
@@ -278,13 +282,14 @@ class ComplexProduct(RealForms):
             self.steps.append(step and step._replace(scalars=None))
 
 
-def repeated_over(planes: Any, batch: tuple[int, ...]) -> Any:
-    """The three parts of A for each matrix of a batch, where operands have one matrix for all of them."""
-    operand = operand_of(planes, "a")
-    around = zip(operand.shape[1:-2], operand.strides[1:-2], batch, strict=True)
-    steps = [step if extent == wanted else 0 for extent, step, wanted in around]
-    strides = operand.strides[0], *steps, *operand.strides[-2:]
-    return real_view(operand, (3, *batch, *operand.shape[-2:]), strides).owner
+def repeated_over(batch: tuple[int, ...], a: Operand, b: Operand) -> Operand:
+    """A for each matrix of a batch, if both operands have one matrix for several of them."""
+    if np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) == batch:
+        return a
+    missing = len(batch) + 2 - len(a.shape)
+    steps = [step if extent > 1 else 0 for extent, step in zip(a.shape[:-2], a.strides[:-2], strict=True)]
+    strides = *(0 for _ in range(missing)), *steps, *a.strides[-2:]
+    return real_view(a, (*batch, *a.shape[-2:]), strides)
 
 
 def by_number(numbers: Operand) -> Any:
