@@ -127,14 +127,14 @@ struct Held<Cols, 0> {
 static_assert(!BOTH_HALVES || TRIANGLE > 0, "what is stored twice is computed once");
 static_assert(!BOTH_HALVES || (D_COPY_ENGINE && !D_M_MAJOR && sizeof(Out) > 1 && !A_IN_REGISTERS),
               "lines are made of 2 or 4 bytes an element, and leave by TMA");
-static_assert(!BOTH_HALVES || (D_COLS % 16 == 0 && !OVERLAPS && !C_IN_PATCHES),
-              "the mirror image is cut as patches are");
+static_assert(!BOTH_HALVES || (D_COLS % 16 == 0 && !OVERLAPS), "the mirror image is cut as patches are");
 
 // A template, so that types and tiles without it do not compile it. Cols: of a patch of D.
 template <int Cols>
 struct MirroredStore {
   static constexpr int ACROSS = BN / Cols, ALL = ROWS * ACROSS;  // turns of a warp's buffers
-  static constexpr int BESIDE = 64 / Cols, WARPS = Cols / 16;    // boxes of 64 rows; warps whose rows fill a line
+  static constexpr int BESIDE = 64 / Cols,
+                       WARPS = Cols / 16;  // boxes of 64 rows; warps whose rows fill a line
   typedef Patch<Cols, !D_COPY_ENGINE> Box;
   Destination to;
   Box (*buffers)[D_BUFFERS];   // of this warpgroup's four warps
@@ -163,7 +163,8 @@ struct MirroredStore {
       group_barrier(threadIdx.x / 128);
 #pragma unroll
       for (int of = 0; of < WARPS; ++of)
-        lay(buffers[of * BESIDE + warp / WARPS][at], warp % WARPS * 16, sums[slab] + part * Cols / 2 + of * 8);
+        lay(buffers[of * BESIDE + warp / WARPS][at], warp % WARPS * 16,
+            sums[slab] + part * Cols / 2 + of * 8);
       proxy_fence();
       group_barrier(threadIdx.x / 128);
       if (lane == 0) {
@@ -177,3 +178,21 @@ struct MirroredStore {
     if (ALL % D_BUFFERS > 0) __syncwarp();
   }
 };
+
+// Elements of a tile on the diagonal that belong to the lower triangle, and their mirror images.
+__device__ __forceinline__ void store_lower_twice(Out* D, i64 line, int first_row, int first_col, int rows,
+                                                  const Sum (&sums)[ROWS][BN / 2]) {
+  const int lane = threadIdx.x % 32;
+  if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<0>();  // the tile uses no buffers, which follow in turn
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < ROWS * BN / 2; ++i) {
+    const int slab = i / (BN / 2), of = i % (BN / 2);
+    const int row = first_row + slab * NEXT_SLAB + lane / 4 + of / 2 % 2 * 8;
+    const int col = first_col + of / 4 * 8 + lane % 4 * 2 + of % 2;
+    if (row >= rows || col > row) continue;
+    const Out element = Stored<Out>::of(sums[slab][of]);
+    D[row * line + col] = element;
+    if (col < row) D[col * line + row] = element;
+  }
+}
