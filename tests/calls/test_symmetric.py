@@ -315,6 +315,20 @@ def test_tiles_are_stored_twice_by_narrow_lines(config: Config, dtype: str, n: i
     assert (of_half(a, config, "both", config.bn, precision) == product(a)).all()
 
 
+@pytest.mark.parametrize(("config", "n", "k"), surveyed_but(BOTH_CONFIGS, 0))
+@pytest.mark.parametrize("adds", [False, True])
+def test_what_lies_above_the_diagonal_is_the_mirror_image(config: Config, n: int, k: int, adds: bool) -> None:
+    """Also in tiles on the diagonal, of which the kernel stores the lower triangle twice, by elements."""
+    a, b, c = (whole(n, width, dtype=np.float16, seed=width) for width in (k, k + 1, n))
+    b, c, out = b[:, :k], c + c.T, np.full((n, n), 99, np.float16)
+    operation = Operation(trans_b=True, beta=float(adds), types=Types(triangle="copied"))
+    choices = Choices("machine", "wgmma", config, Sharing("data_parallel"))
+    with sanitized(config.bn):
+        multiplied(Call(a, b.copy(), c if adds else None, out, operation, choices))
+    sums = a.astype(np.float64) @ b.T + adds * c
+    assert (out == np.where(np.tri(n, dtype=bool), sums, sums.T)).all()
+
+
 def test_when_no_mirror_pass_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     mirrored: list[Any] = []
     monkeypatch.setattr(symmetric, "mirror_of", lambda *given: mirrored.append(given))
@@ -325,7 +339,8 @@ def test_when_no_mirror_pass_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     a, c = whole(136, 64, dtype=np.float16), np.ones((136, 136), np.float16)
     for _ in range(2):
         assert (lapidist.gram(a) == product(a)).all()
+    assert (lapidist.gram(a, c, beta=1.0) == product(a) + 1).all()
     assert not mirrored
-    lapidist.gram(a, c, beta=1.0)
+    lapidist.gram(a, c, beta=1.0, out=c)
     lapidist.gram(a[:135])  # rows of D start anywhere
     assert len(mirrored) == 2
