@@ -179,20 +179,35 @@ struct MirroredStore {
   }
 };
 
-// Elements of a tile on the diagonal that belong to the lower triangle, and their mirror images.
-__device__ __forceinline__ void store_lower_twice(Out* D, i64 line, int first_row, int first_col, int rows,
-                                                  const Sum (&sums)[ROWS][BN / 2]) {
+// Elements of a warp's patch that belong to the lower triangle, and their mirror images. `row`, `col`: of the patch.
+template <int Cols, bool ByHand>
+__device__ __forceinline__ void store_elements(const Patch<Cols, ByHand>& patch, Out* D, i64 line, int row,
+                                               int col, int rows) {
   const int lane = threadIdx.x % 32;
-  if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<0>();  // the tile uses no buffers, which follow in turn
-  __syncwarp();
+#pragma unroll 1
+  for (int at = lane; at < 16 * Cols; at += 32) {
+    const int m = row + at / Cols, n = col + at % Cols;
+    if (m < rows && n <= m) D[m * line + n] = patch.at(at / Cols, at % Cols);
+  }
+#pragma unroll 1
+  for (int at = lane; at < 16 * Cols; at += 32) {
+    const int m = row + at % 16, n = col + at / 16;
+    if (m < rows && n < m) D[n * line + m] = patch.at(at % 16, at / 16);
+  }
+}
+
+// A tile on the diagonal, by elements, which pass shared memory: stores from registers would be unrolled.
+template <int Cols, bool ByHand>
+__device__ __forceinline__ void store_lower_twice(Patch<Cols, ByHand>& patch, Out* D, i64 line, int row,
+                                                  int col, int rows, const Sum (&sums)[ROWS][BN / 2]) {
+  if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();  // patches behind use their buffers in another order
 #pragma unroll
-  for (int i = 0; i < ROWS * BN / 2; ++i) {
-    const int slab = i / (BN / 2), of = i % (BN / 2);
-    const int row = first_row + slab * NEXT_SLAB + lane / 4 + of / 2 % 2 * 8;
-    const int col = first_col + of / 4 * 8 + lane % 4 * 2 + of % 2;
-    if (row >= rows || col > row) continue;
-    const Out element = Stored<Out>::of(sums[slab][of]);
-    D[row * line + col] = element;
-    if (col < row) D[col * line + row] = element;
+  for (int i = 0; i < ALL_PATCHES; ++i) {
+    const int down = row + i / D_PATCHES * NEXT_SLAB, across = col + i % D_PATCHES * Cols;
+    if (across >= down + 16) continue;
+    __syncwarp();
+    patch.lay(sums[i / D_PATCHES] + i % D_PATCHES * (Cols / 2));
+    __syncwarp();
+    store_elements(patch, D, line, down, across, rows);
   }
 }

@@ -216,7 +216,6 @@ struct Finisher {
       }
     }
   }
-
   // Whether the tile's sums on both sides of the diagonal may differ, so that those above it are not stored.
   __device__ __forceinline__ bool by_elements() const {
     if constexpr (BOTH_HALVES == 2) return tiles.on_diagonal;
@@ -230,7 +229,8 @@ struct Finisher {
           destination_of(p), pipeline.patch.D + group * 4, down, tiles.col, tiles.inner, tiles.outer};
       if (!tiles.on_diagonal) mirror.store(sums, first_buffer + stored, limit_of(tiles));
       if (by_elements())
-        store_lower_twice(p.d_of(tiles.inner, tiles.outer), p.d.line, warp_row, tiles.col, rows(), sums);
+        store_lower_twice(pipeline.patch.D[warp][0], p.d_of(tiles.inner, tiles.outer), p.d.line, warp_row,
+                          tiles.col, rows(), sums);
     }
   }
   // Store the first patches now. The last ones are held in registers, and stored during the next products.
