@@ -124,6 +124,9 @@ def test_outputs_that_no_kernel_writes(device: str, triangle: Any, n: int) -> No
             out[...] = 7
             lapidist.matmul(a, a.T, out=out, symmetric=True, device=device)
             assert (out == right).all()
+    out, c = np.full((n, 2 * n), 7, np.float16)[:, ::2], np.full((n, n), 7, np.float16)
+    lapidist.gram(a, c, beta=1, out=out, triangle=triangle, device=device)
+    assert (out == np.where(here[triangle], product(a) + 7, 7)).all()
 
 
 @pytest.mark.parametrize("device", PLACES)

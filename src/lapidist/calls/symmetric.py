@@ -185,7 +185,7 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: t
     backend = backend_for(bound, call.choices)
     require_place(bound, backend)
     if bound.copied_to is not None:
-        result = symmetric(replace(call, out=None), half, of_itself, declared)
+        result = symmetric(of_new_array(call, bound), half, of_itself, declared)
         return copied(result, bound.copied_to, half)
     if not backend.plans:
         return on_the_host(bound, half)
@@ -211,6 +211,12 @@ def half_written(call: Call, bound: Bound, half: str, backend: Backend) -> Any:
     mirror(operand_of(values, "out"), operand_of(native(result), "out"), half, False, backend, call.stream)
     tell_written(result)
     return result
+
+
+def of_new_array(call: Call, bound: Bound) -> Call:
+    """The call without its output, in that one's type."""
+    types = call.operation.types._replace(out_dtype=bound.out_dtype)
+    return replace(call, out=None, operation=call.operation._replace(types=types))
 
 
 def of_triangle(call: Call, triangle: str) -> Call:
@@ -259,7 +265,7 @@ def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
     if bound.is_of_halves:
         return by_complex64(call, lambda wide: hermitian(wide, wide.bound(), half))
     if bound.copied_to is not None:
-        anew = replace(call, out=None)
+        anew = of_new_array(call, bound)
         return copied(hermitian(anew, anew.bound(), half), bound.copied_to, half)
     if not backend.plans:
         return on_the_host(bound, half)
