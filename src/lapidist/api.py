@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from lapidist.schedule import Schedule
     from lapidist.schedule.sharing_choice import Reduction, ScheduleName
 
-
 Array = TypeVar("Array")
 Matrices = TypeVar("Matrices", bound=HasShape | list[Any] | tuple[Any, ...] | Pointers)
 
@@ -81,6 +80,7 @@ def matmul(
     promote: bool | None = None,
     epilogue: Any = None,
     symmetric: bool | tuple[str, ...] = False,
+    triangle: Literal["lower", "upper"] | None = None,
     invariant: bool | None = None,
     stream: Any = None,
     device: int | str | None = None,
@@ -119,9 +119,10 @@ def matmul(
         What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
         several values, so does `matmul`.
     symmetric : bool or names
-        Whether the caller knows that the result is symmetric: half of it is computed, the other half is its
-        mirror image. `gram` multiplies a matrix by its transpose so. An epilogue must treat (i, j) and (j, i)
-        alike; if it has Tile operands, these are their names, and must be symmetric matrices.
+        Whether the caller knows that the result is symmetric: half of it is computed, and mirrored. An
+        epilogue must treat (i, j) and (j, i) alike; its Tile operands, named here, must be symmetric.
+    triangle : {"lower", "upper"}, optional
+        Of a symmetric result, the half to write, as in `gram`.
     invariant : bool, optional
         Whether a row of the result has the same bits whatever other rows there are. Without it, a block of
         `lapidist.invariant()` says so.
@@ -162,16 +163,15 @@ def matmul(
 
         raise unexpected(matmul, unknown)
     if isinstance(b, FewBits):
-        refused = precision, acc_dtype, scale_b, promote, invariant, compile
+        refused = precision, acc_dtype, scale_b, promote, symmetric or None, triangle, invariant, compile
         return few_bits().matmul_by_name(a, b, out, refused, scale_a, out_dtype, epilogue, stream, device)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)
     if invariant is not None or OPEN_BLOCKS:
         types = types_named(out_dtype, acc_dtype, precision, promote, is_invariant(invariant))
-    if symmetric is not False:
-        factors, sharing = (scale_a, scale_b), (stream, device, compile)
-        return half_products().matmul_symmetric(a, b, out, symmetric, types, factors, epilogue, *sharing)
+    if symmetric is not False or triangle is not None:
+        return half_products().matmul_symmetric(locals(), types)
     if device is None and compile is None:
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None

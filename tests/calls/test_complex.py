@@ -107,6 +107,7 @@ def test_batches_and_vectors(device: str) -> None:
         (a[0, 0], b),
         (a[:, ::2], whole(2, 1, 9, 4)),
         (np.broadcast_to(a[0, 0], (3, 5, 9)), b),
+        (np.broadcast_to(a[0, 0], (2, 3, 5, 9)), np.broadcast_to(b[0], (3, 9, 4))),
         (a[0, 0, 0], b),
         (a, b[0, :, 0]),
         (a.transpose(1, 0, 2, 3), whole(2, 9, 4)),

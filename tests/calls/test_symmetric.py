@@ -49,8 +49,9 @@ def test_both_halves_and_each_of_them(device: str, dtype: Any, n: int) -> None:
     assert (every.astype(np.float64) == right).all()
     assert (lapidist.gram(np.array(a.T), trans=True, device=device) == every).all()
     for triangle, of in (("lower", np.tril), ("upper", np.triu)):
-        half = lapidist.gram(a, triangle=triangle, device=device)  # type: ignore[arg-type]
-        assert (half.astype(np.float64) == of(right)).all()
+        how: Any = {"triangle": triangle, "device": device}
+        for half in (lapidist.gram(a, **how), lapidist.matmul(a, a.T, symmetric=True, **how)):
+            assert (half.astype(np.float64) == of(right)).all()
 
 
 @pytest.mark.parametrize("triangle", [None, "lower", "upper"])
@@ -123,6 +124,9 @@ def test_outputs_that_no_kernel_writes(device: str, triangle: Any, n: int) -> No
             out[...] = 7
             lapidist.matmul(a, a.T, out=out, symmetric=True, device=device)
             assert (out == right).all()
+    out, c = np.full((n, 2 * n), 7, np.float16)[:, ::2], np.full((n, n), 7, np.float16)
+    lapidist.gram(a, c, beta=1, out=out, triangle=triangle, device=device)
+    assert (out == np.where(here[triangle], product(a) + 7, 7)).all()
 
 
 @pytest.mark.parametrize("device", PLACES)
@@ -157,10 +161,10 @@ def test_halves_are_for_many_rows() -> None:
     assert make_plan(problems[8192], chip).predicted_seconds < 0.65 * whole
 
 
-def of_half(a: Numbers, config: Config, half: str, seed: int) -> Numbers:
+def of_half(a: Numbers, config: Config, half: str, seed: int, precision: Any = "ieee") -> Numbers:
     """What wgmma leaves before the mirror pass."""
-    out = np.full((len(a), len(a)), 99, a.dtype)
-    operation = Operation(trans_b=True, types=Types(triangle=half))
+    out = np.full((len(a), len(a)), 99, np.int32 if a.dtype == np.int8 else a.dtype)
+    operation = Operation(trans_b=True, types=Types(triangle=half, precision=precision))
     choices = Choices("machine", "wgmma", config, Sharing("data_parallel"))
     with sanitized(seed):
         multiplied(Call(a, a, None, out, operation, choices))
@@ -205,6 +209,8 @@ def test_words_for_what_is_not_taken() -> None:
         lapidist.gram(a, triangle="lower", stream=0, device="machine")
     with pytest.raises(lapidist.ArgumentError, match="symmetric: must be"):
         lapidist.matmul(a, a.T, symmetric="yes")  # type: ignore[arg-type]
+    with pytest.raises(lapidist.ArgumentError, match=r"triangle: is for .* got 'lower' and symmetric=False"):
+        lapidist.matmul(a, a.T, triangle="lower")
     with pytest.raises(lapidist.ArgumentError, match="symmetric: takes matrices and numbers alone"):
         lapidist.gram(a, alpha=np.ones(1, np.float32), device="machine")
     with pytest.raises(TypeError, match="transpose"):
@@ -287,12 +293,43 @@ BOTH_CONFIGS = [
     (tile("float16", 192, 192, 4, (2, 1)), 440, 64),
     (tile("float16", 128, 128, 4, (1, 2)), 264, 640),
 ]
+# lines of 32 and of 16 elements; of sums in 4 bytes, of which patches are held, too
+OF_NARROW_LINES = [
+    (tile("float16", 192, 96, 4, (1, 2)), "float16", 440, 64),
+    (tile("float16", 64, 48, 4), "float16", 208, 64),
+    (tile("tf32", 64, 64, 4), "float32", 264, 64),
+    (tile("tf32", 192, 96, 4, (1, 2)), "float32", 440, 32),
+    (tile("tf32", 128, 128, 4, ping_pong=True), "float32", 392, 64),
+    (tile("tf32", 64, 16, 4), "float32", 136, 32),
+    (tile("int8", 64, 128, 4), "int8", 272, 128),
+]
 
 
 @pytest.mark.parametrize(("config", "n", "k"), surveyed_but(BOTH_CONFIGS, 0, 3))
 def test_tiles_are_stored_twice(config: Config, n: int, k: int) -> None:
     a = whole(n, k, dtype=np.float16)
     assert (of_half(a, config, "both", seed=config.bn) == product(a)).all()
+
+
+@pytest.mark.parametrize(("config", "dtype", "n", "k"), surveyed_but(OF_NARROW_LINES, 0, 2))
+def test_tiles_are_stored_twice_by_narrow_lines(config: Config, dtype: str, n: int, k: int) -> None:
+    a = whole(n, k, dtype=dtype)
+    precision = "tf32" if dtype == "float32" else "ieee"
+    assert (of_half(a, config, "both", config.bn, precision) == product(a)).all()
+
+
+@pytest.mark.parametrize(("config", "n", "k"), surveyed_but(BOTH_CONFIGS, 0))
+@pytest.mark.parametrize("adds", [False, True])
+def test_what_lies_above_the_diagonal_is_the_mirror_image(config: Config, n: int, k: int, adds: bool) -> None:
+    """Also in tiles on the diagonal, of which the kernel stores the lower triangle twice, by elements."""
+    a, b, c = (whole(n, width, dtype=np.float16, seed=width) for width in (k, k + 1, n))
+    b, c, out = b[:, :k], c + c.T, np.full((n, n), 99, np.float16)
+    operation = Operation(trans_b=True, beta=float(adds), types=Types(triangle="copied"))
+    choices = Choices("machine", "wgmma", config, Sharing("data_parallel"))
+    with sanitized(config.bn):
+        multiplied(Call(a, b.copy(), c if adds else None, out, operation, choices))
+    sums = a.astype(np.float64) @ b.T + adds * c
+    assert (out == np.where(np.tri(n, dtype=bool), sums, sums.T)).all()
 
 
 def test_when_no_mirror_pass_follows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +342,8 @@ def test_when_no_mirror_pass_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     a, c = whole(136, 64, dtype=np.float16), np.ones((136, 136), np.float16)
     for _ in range(2):
         assert (lapidist.gram(a) == product(a)).all()
+    assert (lapidist.gram(a, c, beta=1.0) == product(a) + 1).all()
     assert not mirrored
-    lapidist.gram(a, c, beta=1.0)
+    lapidist.gram(a, c, beta=1.0, out=c)
     lapidist.gram(a[:135])  # rows of D start anywhere
     assert len(mirrored) == 2

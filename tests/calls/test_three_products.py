@@ -54,6 +54,8 @@ def test_small_whole_numbers(device: str, dtype: Any) -> None:
     result = lapidist.gemm(a[1], b, c[:1], alpha=alpha, beta=2, epilogue=followed, device=device, **THREE)
     same(result, 2 * (1j * (a[1] @ b) + 2 * c[:1]) - c[0], dtype)
     same(lapidist.matmul(a[0].real, b, device=device, **THREE), a[0].real @ b, dtype)
+    repeated = np.broadcast_to(a[:1], (3, *a[:1].shape)), np.broadcast_to(b, (3, 1, *b.shape))
+    same(lapidist.matmul(*repeated, device=device, **THREE), repeated[0] @ repeated[1], dtype)
     nothing = np.full_like(a[0], np.nan)
     same(lapidist.gemm(nothing, b, c, alpha=0, beta=1, device=device, **THREE), c, dtype)
 

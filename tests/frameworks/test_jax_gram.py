@@ -235,7 +235,7 @@ def test_epilogues_of_known_products(rng: np.random.Generator, how: Any) -> None
 
 
 def test_a_known_product_is_mirrored_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Always: A S times A^T is not symmetric bit by bit, as the plain product of A and A^T may be. What an
+    """Always, but for one half alone: A S times A^T is not symmetric bit by bit, as A A^T may be. What an
     earlier version wrote is gram.
     """
     handlers, products = (importlib.import_module(f"lapidist.jax.{name}") for name in ("handlers", "product"))
@@ -255,11 +255,112 @@ def test_a_known_product_is_mirrored_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -
     known, outlines = traced.eqns[0].params["product"], [(a.shape, "bfloat16"), (a.T.shape, "bfloat16")]
     text = products.written(known, outlines)
     assert handlers.ready.__wrapped__(text.encode(), 0, (0, 0)) == ("mirrored", "copied")
-    (*fields, of_itself), outlines = json.loads(text)
-    assert of_itself is False
+    alone = products.written(known.halved("", "upper"), outlines)
+    assert handlers.ready.__wrapped__(alone.encode(), 0, (0, 0)).triangle == "upper"
+    (*fields, of_itself, half), outlines = json.loads(text)
+    assert (of_itself, half) == (False, "")
     earlier = json.dumps([fields, outlines]).encode()
     assert products.read(earlier)[0] == known._replace(of_itself=True)
     assert handlers.ready.__wrapped__(earlier, 0, (0, 0)).triangle == ""
+
+
+# ---- one half alone ----
+
+HALVES = {"lower": jax.numpy.tril, "upper": jax.numpy.triu}
+EMULATED = {"precision": "emulated"}
+CASES = [("lower", "f4", {}), ("upper", "f4", EMULATED), ("upper", "c8", {})]
+
+
+@pytest.fixture
+def nan_beside_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory that a handler is given, as it may be on a GPU."""
+    handlers = importlib.import_module("lapidist.jax.handlers")
+    gram, matmul = handlers.gram, handlers.api.matmul
+
+    def poisoned(product: Any, out: Any, *operands: Any, **options: Any) -> None:
+        out.fill(np.nan)
+        product(*operands, out=out, **options)
+
+    monkeypatch.setattr(handlers, "gram", lambda **named: poisoned(gram, **named))
+    monkeypatch.setattr(
+        handlers.api, "matmul", lambda a, b, out, **named: poisoned(matmul, out, a, b, **named)
+    )
+
+
+@pytest.mark.parametrize(("half", "dtype", "how"), CASES)
+def test_one_half_and_the_gradients_of_it(
+    rng: np.random.Generator, half: str, dtype: str, how: Any, nan_beside_halves: None
+) -> None:
+    """The other half is zero, and passes no gradient; where nobody wrote it, it is not read either."""
+    of = HALVES[half]
+    parts = rng.standard_normal((2, 2, 9, 300))
+    a = (parts[0] + 1j * parts[1] if dtype == "c8" else parts[0]).astype(dtype) / np.float32(17)
+    s, weights = rng.standard_normal((9, 9)).astype("f4"), rng.standard_normal((2, 9, 9)).astype("f4")
+
+    def ours(a: Any) -> Any:
+        return lj.gram(a, triangle=half, alpha=0.5, **how)
+
+    def theirs(a: Any) -> Any:
+        return of(0.5 * (a @ a.swapaxes(-2, -1).conj()))
+
+    def of_two(f: Any, a: Any) -> Any:
+        left = (s + s.T) @ a
+        return f(a, (a.swapaxes(-2, -1) @ left) @ a.swapaxes(-2, -1))
+
+    def known(a: Any) -> Any:
+        return of_two(lambda a, b: lj.matmul(a, b, symmetric=True, triangle=half, **how), a)
+
+    pairs = [(ours, theirs)]
+    pairs += [] if dtype == "c8" else [(known, partial(of_two, lambda a, b: of(a @ b)))]
+    for pair in pairs:
+        results = []
+        for f in pair:
+            value, gradient = jax.jit(jax.value_and_grad(lambda a, f=f: (f(a) * weights).sum().real))(a)
+            results.append((jax.jit(f)(a), jax.vmap(f)(a), jax.jvp(f, (a,), (a,))[1], value, gradient))
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+
+
+@lapidist.epilogue
+def rooted(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return lapidist.rsqrt(acc * scale) + base
+
+
+@pytest.mark.parametrize(("half", "how"), [("lower", EMULATED), ("upper", {})])
+def test_a_function_of_one_half(
+    rng: np.random.Generator, half: str, how: Any, nan_beside_halves: None
+) -> None:
+    a, base = rng.random((9, 300)).astype("f4"), np.ones((9, 9), "f4")
+    how = {**how, "symmetric": ("base",), "triangle": half}
+
+    def ours(a: Any, scale: Any) -> Any:
+        return lj.gram(a, epilogue=rooted(scale=scale, base=base), **how)
+
+    def known(a: Any, scale: Any) -> Any:
+        return lj.matmul(a, a.T, epilogue=rooted(scale=scale, base=base), **how)
+
+    def theirs(a: Any, scale: Any) -> Any:
+        return HALVES[half](jax.numpy.reciprocal(jax.numpy.sqrt(a @ a.T * scale)) + base)
+
+    (ours_at, known_at, right), gradients = (
+        [jax.jit(f)(a, 0.5) for f in (ours, known, theirs)],
+        [jax.grad(lambda *x, f=f: f(*x).sum(), (0, 1))(a, 0.5) for f in (ours, known, theirs)],
+    )
+    for result, gradient in ((ours_at, gradients[0]), (known_at, gradients[1])):
+        np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-4)
+        for one, other in zip(gradient, gradients[2], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_halves_that_are_refused() -> None:
+    a = jax.numpy.ones((4, 3))
+    for call in (lj.gram, lambda a, **how: lj.matmul(a, a.T, symmetric=True, **how)):
+        with pytest.raises(lapidist.ArgumentError, match='triangle: must be "lower" or "upper"; got'):
+            call(a, triangle="left")
+    with pytest.raises(
+        lapidist.ArgumentError, match=r"triangle: is for a result .* got 'lower' and symmetric"
+    ):
+        lj.matmul(a, a.T, triangle="lower")
 
 
 def test_a_call_outside_of_lapidist_jax_names_it() -> None:

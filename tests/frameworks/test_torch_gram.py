@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -242,8 +243,6 @@ def test_what_is_no_matrix_is_refused() -> None:
     for gradient in ([[1.0]], torch.ones(2, 2, dtype=torch.complex64), torch.ones(2, 2, dtype=torch.int32)):
         with pytest.raises(lapidist.DTypeError, match=r"gradient: must be a torch.Tensor of floating-point"):
             lt.orthogonalised(gradient)
-    with pytest.raises(TypeError, match=r"'triangle'. lapidist.gram writes one half"):
-        lt.gram(torch.ones(2, 2), triangle="lower")
     with pytest.raises(lapidist.DTypeError, match=r"a: must be a torch\.Tensor"):
         lt.gram([[1.0]])
 
@@ -297,3 +296,100 @@ def test_its_epilogues(recorded: bool) -> None:
         lt.matmul(operands[0], torch.ones(5, 3, dtype=torch.float64), symmetric=True)
     with pytest.raises(lapidist.ArgumentError, match="symmetric: is for real numbers"):
         lt.matmul(*of_both_sides(torch.complex64), symmetric=True)
+
+
+# ---- one half alone ----
+
+HALVES = [("lower", torch.tril), ("upper", torch.triu)]
+
+
+@lapidist.epilogue
+def rooted(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return lapidist.rsqrt(acc * scale) + base
+
+
+@pytest.mark.parametrize(("half", "of"), HALVES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_one_half_and_the_gradients_of_it(half: str, of: Any, dtype: Any, one_call_of_a_batch: None) -> None:
+    """The other half is zero, takes nothing of c's, and passes no gradient."""
+    a, tangent = torch.randn(2, 2, 4, 3, dtype=dtype)
+    c = torch.randn(4, 4, dtype=dtype)
+    c, weights = c + c.mH, torch.randn(2, 4, 4, dtype=dtype)
+    beside = ~of(torch.ones(4, 4)).bool()
+    unread = c.masked_fill(beside, torch.nan)
+
+    def ours(a: Any, c: Any) -> Any:
+        return lt.gram(a, c, alpha=0.5, beta=2.0, triangle=half)
+
+    def theirs(a: Any, c: Any) -> Any:
+        return of(0.5 * a @ a.mH + 2.0 * c)
+
+    def found(f: Any, c: Any) -> Any:
+        operands = a.clone().requires_grad_(), c.clone().requires_grad_()
+        result = f(*operands)
+        many = torch.stack([weights, 2 * weights])
+        return (
+            result,
+            *torch.autograd.grad(result, operands, weights, retain_graph=True),
+            *torch.autograd.grad(result, operands, many, is_grads_batched=True),
+            torch.func.jvp(lambda a: f(a, c), (a,), (tangent,))[1],
+            torch.vmap(f, (0, None))(a, c),
+            torch.compile(f, fullgraph=True, backend="aot_eager")(a, c),
+        )
+
+    torch.testing.assert_close(found(ours, unread), found(theirs, c))
+
+
+@pytest.mark.parametrize(("half", "of"), HALVES)
+def test_one_half_of_what_the_caller_knows(half: str, of: Any) -> None:
+    operands, weights = of_both_sides(), torch.randn(2, 7, 7, dtype=torch.float64)
+
+    def found(f: Any) -> Any:
+        recorded = tuple(operand.clone().requires_grad_() for operand in operands)
+        return (
+            torch.autograd.grad(f(*recorded), recorded, weights),
+            torch.func.jvp(f, operands, operands),
+            torch.vmap(f)(*operands),
+            torch.compile(f, fullgraph=True, backend="aot_eager")(*operands),
+        )
+
+    ours = found(lambda a, b: lt.matmul(a, b, symmetric=True, triangle=half))
+    torch.testing.assert_close(ours, found(lambda a, b: of(a @ b)))
+
+
+@pytest.mark.parametrize(("half", "of"), HALVES)
+def test_a_function_of_one_half(half: str, of: Any) -> None:
+    """Also where torch computes it: zeros beside a half would have infinite slopes."""
+    a, base = torch.rand(7, 5, dtype=torch.float64), torch.ones(7, 7, dtype=torch.float64)
+    scale = torch.tensor(0.5, dtype=torch.float64)
+    how: Any = {"symmetric": ("base",), "triangle": half}
+
+    def ours(a: Any, scale: Any) -> Any:
+        return lt.gram(a, epilogue=rooted(scale=scale, base=base), **how)
+
+    def known(a: Any, scale: Any) -> Any:
+        return lt.matmul(a, a.mT, epilogue=rooted(scale=scale, base=base), **how)
+
+    def theirs(a: Any, scale: Any) -> Any:
+        return of(torch.rsqrt(a @ a.mT * scale) + base)
+
+    right = theirs(a, scale)
+    torch.testing.assert_close((ours(a, 0.5), known(a, 0.5)), (right, right))
+    operands = a.requires_grad_(), scale.requires_grad_()
+    gradients = [torch.autograd.grad(f(*operands).sum(), operands) for f in (ours, known, theirs)]
+    torch.testing.assert_close(gradients[:2], [gradients[2]] * 2)
+
+
+def test_halves_that_are_refused() -> None:
+    a = torch.ones(4, 3)
+    for call in (lt.gram, lambda a, **how: lt.matmul(a, a.mT, symmetric=True, **how)):
+        with pytest.raises(lapidist.ArgumentError, match='triangle: must be "lower" or "upper"; got'):
+            call(a, triangle="left")
+        with pytest.raises(Exception, match='triangle: must be "lower" or "upper"; got'):
+            torch.compile(partial(call, triangle="left"), backend="aot_eager")(a)
+    with pytest.raises(
+        lapidist.ArgumentError, match=r"triangle: is for a result .* got 'lower' and symmetric"
+    ):
+        lt.matmul(a, a.mT, triangle="lower")
+    with pytest.raises(TypeError, match=r"'triangle'. gram and matmul\(symmetric=True\) take it"):
+        lt.gemm(a, a.mT, triangle="lower")

@@ -73,7 +73,7 @@ def test_the_step_of_muon() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("shape", [(4096, 1024), (4090, 1000), (2, 3072, 3072)])
+@pytest.mark.parametrize("shape", [(4096, 1024), (4090, 1000), (2048, 512), (2, 3072, 3072)])
 def test_one_launch_stores_both_halves(dtype: str, shape: tuple[int, ...]) -> None:
     """Also by the fast path of the third call, into another output, and after a function of each sum."""
     a = torch.randn(shape, device="cuda", dtype=getattr(torch, dtype))
@@ -92,6 +92,37 @@ def test_one_launch_stores_both_halves(dtype: str, shape: tuple[int, ...]) -> No
 @lapidist.epilogue
 def shifted(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
     return acc * scale + base
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n", [2048, 1000, 4096])
+def test_one_launch_whatever_is_added(dtype: Any, n: int) -> None:
+    """Exactly, as tiles on the diagonal are stored by elements: with C, a Tile, and what the caller knows."""
+    a = torch.randint(-2, 3, (n, 264), device="cuda").to(dtype)
+    c = torch.randint(-4, 5, (n, n), device="cuda").to(dtype)
+    c, sums = c + c.T, a.double() @ a.double().T
+    how: Any = {"precision": "tf32" if dtype is torch.float32 else "ieee", "compile": "wait"}
+    tile: Any = {"epilogue": shifted(scale=0.5, base=c), "symmetric": ("base",)}
+    for _ in range(4):
+        out = torch.full((n, n), 7, device="cuda", dtype=dtype)
+        lapidist.gram(a, c, alpha=0.5, beta=2.0, out=out, **how)
+        assert torch.equal(out, (0.5 * sums + 2 * c.double()).to(dtype))
+        assert torch.equal(lapidist.gram(a, **tile, **how), (0.5 * sums + c.double()).to(dtype))
+        known = lapidist.matmul(a, a.T, out.fill_(7), symmetric=True, **how)
+        assert torch.equal(known, sums.to(dtype))
+
+
+@pytest.mark.parametrize(("half", "of"), [("lower", torch.tril), ("upper", torch.triu)])
+def test_one_half_by_torch(half: Any, of: Any) -> None:
+    """The other half is zero, and passes no gradient."""
+    import lapidist.torch as lt
+
+    a = torch.randint(-2, 3, (520, 96), device="cuda").float().requires_grad_()
+    (lt.gram(a, triangle=half) + lt.matmul(a, a.T, symmetric=True, triangle=half)).sum().backward()
+    gradient, a.grad = a.grad, None
+    (2 * of(a @ a.T)).sum().backward()
+    assert torch.equal(lt.gram(a, triangle=half), of(a @ a.T))
+    assert torch.allclose(gradient, a.grad)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])

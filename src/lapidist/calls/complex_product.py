@@ -13,6 +13,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from lapidist.backends.backend import Backend
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
@@ -31,7 +33,7 @@ from lapidist.dtypes import COMPLEX_OF_NUMPY, EMULATIONS, IEEE, PART_OF, THREE_P
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
-from lapidist.frameworks.arrays import HOST, Operand, evenly
+from lapidist.frameworks.arrays import HOST, Operand, evenly, operand_of
 from lapidist.frameworks.real_views import real_view
 from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, square_for
 from lapidist.planning.widening_pass import COLUMNS, ROWS, Widening
@@ -237,7 +239,9 @@ class ComplexProduct(RealForms):
         products = self.room.new((3, *d.shape), self.part).owner
         types = Types(invariant=self.call.operation.types.invariant)
         operation, choices = Operation(types=types), self.call.choices
-        self.multiply(Call(left, right, None, products, operation, choices, self.call.stream))
+        left, right = operand_of(left, "a"), operand_of(right, "b")
+        left = repeated_over((3, *d.shape[:-2]), left, right)
+        self.multiply(Call(left.owner, right.owner, None, products, operation, choices, self.call.stream))
         *around, n = d.shape
         sums = self.viewed(d) if epilogue is None else self.room.new((*around, 2 * n), self.part)
         in_last = permuted(products, (*range(1, len(d.shape) + 1), 0))
@@ -267,6 +271,7 @@ class ComplexProduct(RealForms):
         precision = IEEE if types_of_call.precision == THREE_PRODUCTS else types_of_call.precision
         types = Types(precision=precision, invariant=types_of_call.invariant, triangle=self.triangle)
         operation = Operation(False, False, False, *numbers, types, self.routing, epilogue=epilogue)
+        a = repeated_over(self.bound.shape[:-2], a, b)
         arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
         call = Call(*arrays, operation, self.call.choices, self.call.stream)
         self.multiply(call)
@@ -275,6 +280,16 @@ class ComplexProduct(RealForms):
             step = product(prepared(bound, call.choices), bound, [self.place(x) for x in (a, b, c or d, d)])
             # alpha and beta are those of the next call
             self.steps.append(step and step._replace(scalars=None))
+
+
+def repeated_over(batch: tuple[int, ...], a: Operand, b: Operand) -> Operand:
+    """A for each matrix of a batch, if both operands have one matrix for several of them."""
+    if np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) == batch:
+        return a
+    missing = len(batch) + 2 - len(a.shape)
+    steps = [step if extent > 1 else 0 for extent, step in zip(a.shape[:-2], a.strides[:-2], strict=True)]
+    strides = *(0 for _ in range(missing)), *steps, *a.strides[-2:]
+    return real_view(a, (*batch, *a.shape[-2:]), strides)
 
 
 def by_number(numbers: Operand) -> Any:

@@ -68,7 +68,7 @@ WAYS_OUT = {
     **dict.fromkeys(("accuracy", "tolerance", "rtol", "atol", "bits"), ACCURACY),
     **dict.fromkeys(("groupsizes", "sizes", "splits", "batchsizes", "msplits", "offsets"), ENDS),
     "out": TORCH_OUT,
-    "triangle": "lapidist.gram writes one half, and records no gradient",
+    "triangle": "gram and matmul(symmetric=True) take it, and write one half of a symmetric result",
     "symmetric": "lapidist.matmul and gram take it, and compute half of a symmetric result",
     "device": "Tensors are multiplied where they are; lapidist.matmul(device=) takes others",
 }

@@ -26,7 +26,7 @@ from lapidist.calls.complex_halves import by_complex64
 from lapidist.calls.destination import backend_for, multiply_on_host
 from lapidist.calls.emulation_rules import in_float32, require_float32
 from lapidist.calls.full_path import multiplied
-from lapidist.calls.kernel_choice import OPEN, Choices, checked
+from lapidist.calls.kernel_choice import Choices, checked
 from lapidist.calls.number_rules import require_flag
 from lapidist.calls.operation import Factors, Operation, Types, epilogue_checked, is_invariant, types_named
 from lapidist.calls.planned_products import prepared
@@ -38,6 +38,7 @@ from lapidist.calls.symmetric_rules import (
     require_current_stream,
     require_half,
     require_hermitian,
+    require_known_symmetric,
     require_place,
     require_square,
 )
@@ -151,26 +152,18 @@ def gram_by_name(arguments: dict[str, Any]) -> Any:
 
 
 @explained
-def matmul_symmetric(
-    a: Any,
-    b: Any,
-    out: Any,
-    is_symmetric: object,
-    types: Types,
-    factors: tuple[Any, Any],
-    epilogue: Any,
-    stream: Any,
-    device: Any,
-    compile: Any,
-) -> Any:
-    """`lapidist.matmul` where the caller knows that the result is symmetric."""
-    declared = require_names(is_symmetric)
-    operation = Operation(
-        vectors=True, types=types, factors=Factors(*factors), epilogue=epilogue_checked(epilogue)
+def matmul_symmetric(arguments: dict[str, Any], types: Types) -> Any:
+    """`lapidist.matmul`, whose arguments these are, where the caller knows that the result is symmetric."""
+    named = arguments
+    declared = require_names(named["symmetric"])
+    require_known_symmetric(named["symmetric"], named["triangle"])
+    factors, epilogue = Factors(named["scale_a"], named["scale_b"]), epilogue_checked(named["epilogue"])
+    operation = Operation(vectors=True, types=types, factors=factors, epilogue=epilogue)
+    choices = checked(Choices(named["device"], compile=named["compile"]))
+    call = Call(
+        native(named["a"]), native(named["b"]), None, named["out"], operation, choices, named["stream"]
     )
-    choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
-    call = Call(native(a), native(b), None, out, operation, choices, stream)
-    return symmetric(call, None, declared=declared) if is_symmetric is not False else multiplied(call)
+    return symmetric(call, named["triangle"], declared=declared)
 
 
 def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: tuple[str, ...] = ()) -> Any:
@@ -192,7 +185,7 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: t
     backend = backend_for(bound, call.choices)
     require_place(bound, backend)
     if bound.copied_to is not None:
-        result = symmetric(replace(call, out=None), half, of_itself, declared)
+        result = symmetric(of_new_array(call, bound), half, of_itself, declared)
         return copied(result, bound.copied_to, half)
     if not backend.plans:
         return on_the_host(bound, half)
@@ -218,6 +211,12 @@ def half_written(call: Call, bound: Bound, half: str, backend: Backend) -> Any:
     mirror(operand_of(values, "out"), operand_of(native(result), "out"), half, False, backend, call.stream)
     tell_written(result)
     return result
+
+
+def of_new_array(call: Call, bound: Bound) -> Call:
+    """The call without its output, in that one's type."""
+    types = call.operation.types._replace(out_dtype=bound.out_dtype)
+    return replace(call, out=None, operation=call.operation._replace(types=types))
 
 
 def of_triangle(call: Call, triangle: str) -> Call:
@@ -266,7 +265,7 @@ def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
     if bound.is_of_halves:
         return by_complex64(call, lambda wide: hermitian(wide, wide.bound(), half))
     if bound.copied_to is not None:
-        anew = replace(call, out=None)
+        anew = of_new_array(call, bound)
         return copied(hermitian(anew, anew.bound(), half), bound.copied_to, half)
     if not backend.plans:
         return on_the_host(bound, half)

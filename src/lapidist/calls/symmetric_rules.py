@@ -25,6 +25,14 @@ def require_half(half: object) -> None:
         )
 
 
+def require_known_symmetric(symmetric: object, half: str | None) -> None:
+    if half is not None and symmetric is False:
+        raise ArgumentError(
+            f"triangle: is for a result that the caller knows to be symmetric; got {shown(half)} and"
+            " symmetric=False. Write symmetric=True, or leave it out"
+        )
+
+
 def require_current_stream(stream: Any, half: str | None) -> None:
     """The framework may reuse the memory of values once the call returns, which its own stream orders."""
     if half is not None and stream is not None:

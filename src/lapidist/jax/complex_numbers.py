@@ -91,3 +91,15 @@ def mirrored(d: Any) -> Any:
 @mirrored.defjvp  # type: ignore[untyped-decorator]
 def tangent_of_mirrored(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return mirrored(*primals), tangents[0]
+
+
+def in_triangle(d: Any, half: str) -> Any:
+    """A half of D, whose other half nobody wrote. So it is of tangents and gradients."""
+    return d if not half else jnp.tril(d) if half == "lower" else jnp.triu(d)
+
+
+def reflected(sums: Any, half: str) -> Any:
+    """Sums of which one half was written, and its mirror image: functions, and slopes times zero, shall meet
+    numbers there.
+    """
+    return jnp.where(in_triangle(jnp.ones(sums.shape, bool), half), sums, jnp.swapaxes(sums, -2, -1))

@@ -22,7 +22,7 @@ from lapidist.epilogues.interpreter import Namespace, evaluate, stored
 from lapidist.epilogues.steps import COLUMN, DROPOUT_MASK_BY_OPERAND, ROW, SCALAR, TILE, Function, Result
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.jax.complex_numbers import mirrored
+from lapidist.jax.complex_numbers import mirrored, reflected
 from lapidist.jax.dropout import Piece, Words, dropout_mask, first_word, numbered, seed_words, words_of
 from lapidist.jax.operators import bind, bind_all
 from lapidist.jax.partitioning import COLUMNS, ROWS, SUMMED, Axes, labels_of_d
@@ -142,6 +142,7 @@ def separate(operands: Sequence[Any], product: Product, multiply: Any = bind) ->
     if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):
         dtype = wide
     sums = multiply(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
+    sums = reflected(sums, product.half) if product.half else sums
     return finished(sums.astype(wide), named, product, bound)
 
 
@@ -190,7 +191,7 @@ def finished(
     values_of_results = [sums] if function is None else evaluate(function, sums, operands, xp)
     pairs = zip(values_of_results, results_of(bound), strict=True)
     results = [stored(values, dtype, xp) for values, (_, dtype) in pairs]
-    return [mirrored(d) for d in results] if product.triangle else results
+    return [mirrored(d) for d in results] if product.triangle and not product.half else results
 
 
 def aligned(kind: str, operand: Any) -> Any:

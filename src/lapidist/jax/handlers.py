@@ -197,7 +197,8 @@ def ready(text: bytes, ordinal: int, ends: tuple[int, ...]) -> Ready | InSteps |
     else:
         prepared = Ready(product, outlines, ordinal, ends)
     is_whole = isinstance(prepared, Ready) and prepared.stores_both_halves
-    return Mirrored(prepared, bound, ordinal) if product.triangle and not is_whole else prepared
+    is_mirrored = product.triangle and not (product.half or is_whole)
+    return Mirrored(prepared, bound, ordinal) if is_mirrored else prepared
 
 
 def on_gpu(frame: Frame) -> None:

@@ -26,7 +26,7 @@ REMEMBERED = 4096  # products that a process caches
 STAND_IN_ADDRESS = 1 << 20  # of operands without memory: not that of a result
 Outline = tuple[tuple[int, ...], str]  # shape and type
 OFFSETS = "offsets"  # in `arrays`: where groups end
-OF_OTHERS = ("arrays", "epilogue", "triangle", "of_itself", "bits")  # no options of gemm
+OF_OTHERS = ("arrays", "epilogue", "triangle", "of_itself", "half", "bits")  # no options of gemm
 OF_EPILOGUE = "epilogue."  # prefix of its operands, whose names may be those of others
 
 
@@ -52,6 +52,7 @@ class Product(NamedTuple):
     bits: int = 0  # that were asked of the product
     triangle: str = ""  # of symmetric products: the half that is computed, and mirrored
     of_itself: bool = False  # whether b is a, as in gram
+    half: str = ""  # "lower" or "upper", which the caller takes alone: nothing is mirrored
 
     @staticmethod
     def name_of(parameter: Parameter) -> str:
@@ -95,10 +96,14 @@ class Product(NamedTuple):
         """The product without its epilogue, in the type of sums."""
         return self._replace(arrays=self.operands, epilogue=None, out_dtype=dtype)
 
+    def halved(self, triangle: str, half: str) -> Product:
+        """The product of which one half is computed: the caller's, or what is mirrored, by `triangle`."""
+        return self._replace(half=half, triangle=half or ("lower" if self.is_emulated else triangle))
+
     @property
     def whole(self) -> Product:
         """The product of which both halves are computed."""
-        return self._replace(triangle="", of_itself=False)
+        return self._replace(triangle="", of_itself=False, half="")
 
     def without_c(self) -> Product:
         return self._replace(arrays=tuple(name for name in self.arrays if name != "c"), beta=0.0)
@@ -138,6 +143,7 @@ class Product(NamedTuple):
         options = self.options
         parameters = () if self.epilogue is None else self.epilogue.parameters
         options["symmetric"] = tuple(name for name, kind in parameters if kind == TILE)
+        options["triangle"] = self.half or None
         if self.of_itself:
             options["trans"] = options.pop("trans_a", False)
             options.pop("trans_b", None)

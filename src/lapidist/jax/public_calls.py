@@ -16,7 +16,12 @@ from lapidist.calls.factor_operands import require_number
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import epilogue_checked, is_array, is_invariant, types_named
 from lapidist.calls.symmetric_epilogues import require_names
-from lapidist.calls.symmetric_rules import require_hermitian, require_square
+from lapidist.calls.symmetric_rules import (
+    require_half,
+    require_hermitian,
+    require_known_symmetric,
+    require_square,
+)
 from lapidist.dtypes import Precision
 from lapidist.epilogues.layer_activations import require_activation, require_epilogue_alone
 from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
@@ -24,7 +29,7 @@ from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import Result
 from lapidist.errors import ArgumentError, DTypeError, shown
 from lapidist.jax import layers
-from lapidist.jax.complex_numbers import is_complex
+from lapidist.jax.complex_numbers import in_triangle, is_complex
 from lapidist.jax.eight_bits import Factors, small_linear, small_of
 from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind_all
@@ -68,24 +73,27 @@ def matmul(
     promote: bool | None = None,
     epilogue: Any = None,
     symmetric: Any = False,
+    triangle: Any = None,
     device: str | None = None,
     **unknown: NoReturn,
 ) -> Any:
     """jax.numpy.matmul(a, b) of two arrays of one type: vectors, broadcast batches.
 
     `out_dtype` (JAX calls it `preferred_element_type`), `acc_dtype`, `precision`, `scale_a`, `scale_b`,
-    `promote`, `epilogue`, `symmetric` and `invariant` are those of lapidist.matmul; a block of
+    `promote`, `epilogue`, `symmetric`, `triangle` and `invariant` are those of lapidist.matmul; a block of
     lapidist.invariant counts while JAX traces. device="machine" runs arrays on the CPU in the machine."""
     require_known(matmul, unknown)
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
     arrays, numbers = arrays_and_numbers(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     product = Product(tuple(arrays), **types, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue, vectors=True)
-    product = product if symmetric is False else halved(product, arrays, symmetric)
+    half = half_named(triangle)
+    require_known_symmetric(symmetric, triangle)
+    product = product if symmetric is False else halved(product, arrays, symmetric, half)
     row, column = arrays["a"].ndim == 1, arrays["b"].ndim == 1
     arrays["a"] = arrays["a"][None] if row else arrays["a"]
     arrays["b"] = arrays["b"][:, None] if column else arrays["b"]
-    return delivered(arrays, product, row, column)
+    return in_triangle(delivered(arrays, product, row, column), half)
 
 
 @naming_types
@@ -319,14 +327,20 @@ def followed(
     return product, in_order(arrays, product, checked(product, arrays, product.arrays, vectors))
 
 
-def halved(product: Product, arrays: dict[str, Any], symmetric: Any) -> Product:
+def half_named(triangle: Any) -> str:
+    """The half that a caller takes alone, if any."""
+    require_half(static("triangle", triangle))
+    return triangle or ""
+
+
+def halved(product: Product, arrays: dict[str, Any], symmetric: Any, half: str) -> Product:
     """A product whose caller knows that it is symmetric, checked by every rule: half of it is computed."""
     declared = require_names(static("symmetric", symmetric))
     bound = checked(product, arrays, product.arrays, True)
     require_square(bound, declared)
     if bound.is_complex:
         require_hermitian(bound, False)
-    return product._replace(triangle="lower" if product.is_emulated else COPIED)
+    return product.halved(COPIED, half)
 
 
 def checked(product: Product, arrays: dict[str, Any], names: tuple[str, ...], vectors: bool) -> Bound:

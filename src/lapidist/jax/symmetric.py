@@ -13,11 +13,20 @@ from lapidist.calls.symmetric_epilogues import has_tiles, require_declared, requ
 from lapidist.calls.symmetric_rules import require_hermitian, require_square
 from lapidist.dtypes import PART_OF, Precision
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.jax.complex_numbers import mirrored
+from lapidist.jax.complex_numbers import in_triangle, mirrored
 from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind
 from lapidist.jax.product import Product
-from lapidist.jax.public_calls import arrays_and_numbers, checked, flag, naming_types, place, scaled, types_of
+from lapidist.jax.public_calls import (
+    arrays_and_numbers,
+    checked,
+    flag,
+    half_named,
+    naming_types,
+    place,
+    scaled,
+    types_of,
+)
 from lapidist.problems.problem import BOTH, COPIED
 
 
@@ -35,6 +44,7 @@ def gram(
     invariant: bool | None = None,
     epilogue: Any = None,
     symmetric: Any = (),
+    triangle: Any = None,
     device: str | None = None,
 ) -> Any:
     """alpha a a^T + beta c at half the work, or with trans alpha a^T a + beta c, exactly symmetric; c is
@@ -42,7 +52,8 @@ def gram(
 
     Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c.
 
-    `epilogue` and `symmetric` are those of lapidist.gram; other arguments are gemm's."""
+    `epilogue`, `symmetric` and `triangle` are those of lapidist.gram: the half beside a triangle is zero, and
+    has no gradient. Other arguments are gemm's."""
     types = types_of(out_dtype, preferred_element_type, None, precision, None, invariant)
     alpha, beta, c = scaled(alpha, beta, c)
     arrays, _ = arrays_and_numbers(a=a, b=a, c=c)
@@ -58,14 +69,15 @@ def gram(
         product, arrays = followed_by(product, arrays, names, after, bound)
         bound = checked(product, arrays, (*names, *product.of_epilogue), False)
     require_square(bound, declared)
+    half = half_named(triangle)
     if bound.is_complex:
         require_hermitian(bound, True)
-        return of_conjugate(product, distinct_arrays(arrays))
+        return in_triangle(of_conjugate(product, distinct_arrays(arrays)), half)
     lies_alike = after is not None and has_tiles(after)
-    halved = "lower" if product.is_emulated else COPIED if c is not None or lies_alike else BOTH
-    product = product._replace(triangle=halved, of_itself=True)
+    product = product.halved(COPIED if c is not None or lies_alike else BOTH, half)
+    product = product._replace(of_itself=True)
     checked(product, arrays, (*names, *product.of_epilogue), False)
-    return of_itself(product, distinct_arrays(arrays))
+    return in_triangle(of_itself(product, distinct_arrays(arrays)), half)
 
 
 def followed_by(

@@ -124,7 +124,11 @@ def is_float_of_8_bits(values: Values) -> int:
     return int(values["T"] in FLOATS_OF_8_BITS)
 
 
-BOTH_HALVES = Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0)
+BOTH_HALVES = Knob(
+    "BOTH_HALVES",
+    "1: such tiles are stored a second time, transposed; 2: wgmma, on the diagonal by elements",
+    0,
+)
 SCALAR = Knob("Scalar", "of alpha, beta, and of sums outside the tensor core", sums_of, TYPE)
 TENSOR: Knobs = (
     *COMMON,

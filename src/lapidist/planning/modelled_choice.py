@@ -77,8 +77,7 @@ def loads_much(problem: Problem, device: Device, candidate: Candidate) -> bool:
 
 def mirroring_seconds(problem: Problem, kernel: Kernel, config: Config) -> float:
     """Seconds of the pass that makes the other half of D, if the kernel does not store it."""
-    stored = ("BOTH_HALVES", 1) in kernel.macros(problem, config).items()
-    if problem.triangle not in (BOTH, COPIED) or stored:
+    if problem.triangle not in (BOTH, COPIED) or "BOTH_HALVES" in kernel.macros(problem, config):
         return 0.0
     return seconds_to_mirror(problem.m * problem.n * prod(problem.batch), problem.out_dtype)
 

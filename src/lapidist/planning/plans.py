@@ -168,7 +168,7 @@ class Plan:
 
     @property
     def stores_both_halves(self) -> bool:
-        return ("BOTH_HALVES", 1) in self.problem_macros
+        return "BOTH_HALVES" in dict(self.problem_macros)
 
     @cached_property
     def build(self) -> Build:

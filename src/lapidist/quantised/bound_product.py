@@ -59,7 +59,7 @@ def matmul(
     return bound_product(x, weight, operation, out, device, decode, **more)
 
 
-OF_MATMUL = "precision", "acc_dtype", "scale_b", "promote", "invariant", "compile"
+OF_MATMUL = "precision", "acc_dtype", "scale_b", "promote", "symmetric", "triangle", "invariant", "compile"
 
 
 def matmul_by_name(

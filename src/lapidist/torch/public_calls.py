@@ -35,18 +35,19 @@ def matmul(
     precision: Precision = IEEE,
     epilogue: Any = None,
     symmetric: Any = False,
+    triangle: Any = None,
     invariant: bool | None = None,
     **unknown: NoReturn,
 ) -> Any:
-    """torch.matmul(a, b). `out_dtype`, `precision`, `epilogue`, `symmetric` and `invariant` are
+    """torch.matmul(a, b). `out_dtype`, `precision`, `epilogue`, `symmetric`, `triangle` and `invariant` are
     lapidist.matmul's."""
     if unknown:
         raise unexpected(matmul, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
-    if symmetric is not False:
+    if symmetric is not False or triangle is not None:
         require_tensors(a=a, b=b)
-        return symmetric_products.matmul(a, b, symmetric, out_dtype, precision, epilogue)
+        return symmetric_products.matmul(a, b, symmetric, triangle, out_dtype, precision, epilogue)
     if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
         product = operators.repeated_matmul(a, b)
         if product is not None:

@@ -16,7 +16,12 @@ from lapidist.calls.fake_tensors import bound_of, outlines
 from lapidist.calls.keywords import unexpected
 from lapidist.calls.operation import Operation, epilogue_checked, types_named
 from lapidist.calls.symmetric_epilogues import require_declared, require_names
-from lapidist.calls.symmetric_rules import require_hermitian, require_square
+from lapidist.calls.symmetric_rules import (
+    require_half,
+    require_hermitian,
+    require_known_symmetric,
+    require_square,
+)
 from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision, integer_from
 from lapidist.errors import ArgumentError, DTypeError, shown
@@ -46,13 +51,14 @@ def gram(
     invariant: bool | None = None,
     epilogue: Any = None,
     symmetric: Any = (),
+    triangle: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """alpha a a^T + beta c, or with `trans` alpha a^T a + beta c, as `lapidist.gram` computes it; c is
     symmetric.
 
-    `epilogue` and `symmetric` are those of lapidist.gram. Where gradients are recorded, torch computes the
-    function of the product."""
+    `epilogue`, `symmetric` and `triangle` are those of lapidist.gram. Where gradients are recorded, torch
+    computes the function of the product. The half beside a triangle is zero, and has no gradient."""
     if unknown:
         raise unexpected(gram, unknown)
     if not isinstance(a, torch.Tensor):
@@ -64,22 +70,37 @@ def gram(
     declared = require_names(symmetric)
     if epilogue is None:
         require_declared(declared)
-        return gram_op(a, c, alpha, beta, trans, out_dtype, precision)
+        return gram_op(a, c, alpha, beta, trans, out_dtype, precision, triangle)
     how = {"alpha": alpha, "beta": beta, "trans": trans, "out_dtype": out_dtype, "precision": precision}
-    return followed(a, c, epilogue, declared, how)
+    return followed(a, c, epilogue, declared, triangle, how)
 
 
-def followed(a: Any, c: Any, epilogue: Any, declared: tuple[str, ...], how: dict[str, Any]) -> Any:
+def followed(a: Any, c: Any, epilogue: Any, declared: tuple[str, ...], half: Any, how: dict[str, Any]) -> Any:
     """One launch if torch needs no sums, else the function in torch, as of other products."""
     bound = epilogue_checked(epilogue)
     assert bound is not None
     if not is_separate(bound, a, c):
-        return symmetric_calls.gram(a, c, **how, epilogue=bound, symmetric=declared)
-    dtype = outlined(a, c, how, bound, declared).dtype
+        return symmetric_calls.gram(a, c, **how, epilogue=bound, symmetric=declared, triangle=half)
+    dtype = outlined(a, c, how, half, bound, declared).dtype
     kind = type_of_sums(a, a)
     numbers = how["alpha"], how["beta"], how["trans"]
-    sums = gram_op(a, None if c is None else c.to(kind), *numbers, kind, how["precision"])
-    return mirrored(finished(bound, sums, dtype))
+    sums = gram_op(a, None if c is None else c.to(kind), *numbers, kind, how["precision"], half)
+    return ended(bound, sums, dtype, half)
+
+
+def ended(epilogue: Any, sums: Any, dtype: Any, half: str | None) -> Any:
+    """The function of the sums, by torch. Beside a half lies its mirror image meanwhile: slopes there are
+    multiplied by zero, and that of a zero may be infinite.
+    """
+    if half is None:
+        return mirrored(finished(epilogue, sums, dtype))
+    strict = sums.tril(-1) if half == "lower" else sums.triu(1)
+    return in_triangle(finished(epilogue, sums + strict.mH, dtype), half)
+
+
+def in_triangle(d: Any, half: str | None) -> Any:
+    """A result's half, a tangent's, or a gradient's: nothing else of them is read."""
+    return d if half is None else d.tril() if half == "lower" else d.triu()
 
 
 def mirrored(d: Any) -> Any:
@@ -99,12 +120,11 @@ def run(
     trans: bool = False,
     out_dtype: Any = None,
     precision: Any = IEEE,
-    *,
-    out: Any = None,
+    triangle: Any = None,
 ) -> Any:
     c = None if c is None else c.detach()
     how: dict[str, Any] = {"alpha": alpha, "beta": beta, "out_dtype": out_dtype, "precision": precision}
-    return symmetric_calls.gram(a.detach(), c, trans=trans, out=out, **how)
+    return symmetric_calls.gram(a.detach(), c, trans=trans, triangle=triangle, **how)
 
 
 def fake(
@@ -115,15 +135,17 @@ def fake(
     trans: bool = False,
     out_dtype: Any = None,
     precision: Any = IEEE,
+    triangle: Any = None,
 ) -> Any:
     how = {"alpha": alpha, "beta": beta, "trans": trans, "out_dtype": out_dtype, "precision": precision}
-    return outlined(a, c, how)
+    return outlined(a, c, how, triangle)
 
 
 def outlined(
-    a: Any, c: Any, how: dict[str, Any], epilogue: Any = None, declared: tuple[str, ...] = ()
+    a: Any, c: Any, how: dict[str, Any], half: Any, epilogue: Any = None, declared: tuple[str, ...] = ()
 ) -> Any:
     """The result without numbers, by the rules of real calls."""
+    require_half(half)
     types = types_named(how["out_dtype"], None, how["precision"])
     transposed = how["trans"], not how["trans"]
     of_epilogue = fake_tensors.outlined(epilogue)
@@ -140,7 +162,7 @@ def symmetric_result(a: Any, bound: Bound, declared: tuple[str, ...], of_itself:
 
 
 def keep(ctx: Any, inputs: Any, output: Any) -> None:
-    a, c, ctx.alpha, ctx.beta, ctx.trans, _, ctx.precision = inputs
+    a, c, ctx.alpha, ctx.beta, ctx.trans, _, ctx.precision, ctx.triangle = inputs
     ctx.save_for_backward(a)
     ctx.save_for_forward(a)
     ctx.shape, ctx.out_dtype, ctx.result_shape = None if c is None else c.shape, output.dtype, output.shape
@@ -148,13 +170,14 @@ def keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     (a,), of_a, of_c = ctx.saved_tensors, None, None
+    gradient = in_triangle(gradient, ctx.triangle)
     if ctx.needs_input_grad[0]:
         both = (gradient + gradient.mH).to(a.dtype)
         left, right = (a, both) if ctx.trans else (both, a)
         of_a = multiplied(left, right, ctx.alpha, False, False, ctx.precision)
     if ctx.needs_input_grad[1]:
         of_c = (gradient * ctx.beta).sum_to_size(ctx.shape)
-    return of_a, of_c, None, None, None, None, None
+    return of_a, of_c, None, None, None, None, None, None
 
 
 def forth(ctx: Any, of_a: Any, of_c: Any, *_: None) -> Any:
@@ -164,30 +187,36 @@ def forth(ctx: Any, of_a: Any, of_c: Any, *_: None) -> Any:
         left, right = (of_a.mH, a) if ctx.trans else (of_a, a.mH)
         half = operators.gemm(left, right, None, ctx.alpha, 0.0, False, False, ctx.out_dtype, ctx.precision)
         both = half + half.mH
-    return total(both, None, None if of_c is None or ctx.beta == 0 else ctx.beta * of_c, ctx.result_shape)
+    of_c = None if of_c is None or ctx.beta == 0 else ctx.beta * of_c
+    return in_triangle(total(both, None, of_c, ctx.result_shape), ctx.triangle)
 
 
 gram_op = Operator(
-    f"gram(Tensor a, Tensor? c=None, float alpha=1.0, float beta=0.0, bool trans=False, {TYPES}) -> Tensor",
+    f"gram(Tensor a, Tensor? c=None, float alpha=1.0, float beta=0.0, bool trans=False, {TYPES},"
+    " str? triangle=None) -> Tensor",
     run,
     fake,
 )
 gram_op.transform(keep, back, forth, map_gram)
 
 
-def matmul(a: Any, b: Any, symmetric: Any, out_dtype: Any, precision: Any, epilogue: Any) -> Any:
+def matmul(
+    a: Any, b: Any, symmetric: Any, triangle: Any, out_dtype: Any, precision: Any, epilogue: Any
+) -> Any:
     """lapidist.torch.matmul where the caller knows that the result is symmetric."""
     declared = require_names(symmetric)
+    require_known_symmetric(symmetric, triangle)
     a, b = in_autocast(a, b)
     if epilogue is None:
         require_declared(declared)
-        return matmul_op(a, b, out_dtype, precision)
+        return matmul_op(a, b, out_dtype, precision, triangle)
     bound = epilogue_checked(epilogue)
     assert bound is not None
     if not is_separate(bound, a, b):
-        return run_matmul(a, b, out_dtype, precision, epilogue=bound, symmetric=declared)
-    dtype = fake_matmul(a, b, out_dtype, precision, bound, declared).dtype
-    return mirrored(finished(bound, matmul_op(a, b, type_of_sums(a, b), precision), dtype))
+        return run_matmul(a, b, out_dtype, precision, triangle, epilogue=bound, symmetric=declared)
+    dtype = fake_matmul(a, b, out_dtype, precision, triangle, bound, declared).dtype
+    sums = matmul_op(a, b, type_of_sums(a, b), precision, triangle)
+    return ended(bound, sums, dtype, triangle)
 
 
 def run_matmul(
@@ -195,13 +224,13 @@ def run_matmul(
     b: Any,
     out_dtype: Any = None,
     precision: Any = IEEE,
+    triangle: Any = None,
     *,
-    out: Any = None,
     epilogue: Any = None,
     symmetric: Any = True,
 ) -> Any:
     how: dict[str, Any] = {"out_dtype": out_dtype, "precision": precision, "epilogue": epilogue}
-    return api.matmul(a.detach(), b.detach(), out=out, symmetric=symmetric, **how)
+    return api.matmul(a.detach(), b.detach(), symmetric=symmetric, triangle=triangle, **how)
 
 
 def fake_matmul(
@@ -209,17 +238,34 @@ def fake_matmul(
     b: Any,
     out_dtype: Any = None,
     precision: Any = IEEE,
+    triangle: Any = None,
     epilogue: Any = None,
     declared: tuple[str, ...] = (),
 ) -> Any:
+    require_half(triangle)
     types = types_named(out_dtype, None, precision)
     operation = Operation(vectors=True, types=types, epilogue=fake_tensors.outlined(epilogue))
     of_a, of_b, of_c = outlines(("a", "b", "c"), a, b, None)
     return symmetric_result(a, bound_of(of_a, of_b, of_c, operation), declared, False)
 
 
-matmul_op = Operator(f"symmetric_matmul(Tensor a, Tensor b, {TYPES}) -> Tensor", run_matmul, fake_matmul)
-matmul_op.transform(keep_matmul, matmul_back, matmul_forth, map_symmetric_matmul)
+def keep_half(ctx: Any, inputs: Any, output: Any) -> None:
+    *inputs, ctx.triangle = inputs
+    keep_matmul(ctx, inputs, output)
+
+
+def half_back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    return *matmul_back(ctx, in_triangle(gradient, ctx.triangle)), None
+
+
+def half_forth(ctx: Any, of_a: Any, of_b: Any, *_: None) -> Any:
+    return in_triangle(matmul_forth(ctx, of_a, of_b), ctx.triangle)
+
+
+matmul_op = Operator(
+    f"symmetric_matmul(Tensor a, Tensor b, {TYPES}, str? triangle=None) -> Tensor", run_matmul, fake_matmul
+)
+matmul_op.transform(keep_half, half_back, half_forth, map_symmetric_matmul)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

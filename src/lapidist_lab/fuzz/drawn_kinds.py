@@ -150,9 +150,9 @@ def draw_epilogue_and_half(rng: Generator, kind: Kind, place: str) -> Kind:
     if kind.symmetric and kind.function == "gram":
         beta = pick(rng, {"zero": 2, "any": 2, "one": 1})
         out = kind.with_out and beta != "zero" and rng.random() < 0.5
-        c = "none" if beta == "zero" else "out" if out else "whole"
-        triangle = one_of(rng, (None, None, "lower", "upper"))
-        kind = replace(kind, beta=beta, c=c, triangle=triangle)
+        kind = replace(kind, beta=beta, c="none" if beta == "zero" else "out" if out else "whole")
+    if kind.symmetric:
+        kind = replace(kind, triangle=one_of(rng, (None, None, "lower", "upper")))
     follows = kind.symmetric or (kind.is_complex and kind.function in ("gemm", "plan", "lists"))
     if kind.framework == "jax" or not follows or kind.sums == "int32" or rng.random() < 0.6:
         return kind

@@ -224,7 +224,8 @@ def for_8_bit_floats(rng: Generator, call: Call, place: str) -> Call | None:
     if call.kind.a in FP8:
         return None
     options: list[dict[str, Any]] = [{"promote": True}, {"scale_a": 2.0}, {"scale_b": 0.5}]
-    option = one_of(rng, options[1:] if call.kind.a == "bfloat16" else options)  # whose sums may be promoted
+    promotes = call.kind.a in ("bfloat16", "float16")  # whose sums may be promoted
+    option = one_of(rng, options[1:] if promotes else options)
     return with_options(call, "for 8-bit floats", **option)
 
 

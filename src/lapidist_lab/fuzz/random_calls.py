@@ -139,7 +139,8 @@ def options_of(rng: Generator, kind: Kind, place: str) -> dict[str, Any]:
             options[name] = float(2.0 ** rng.integers(-2, 3))
     if kind.function == "matmul":
         declared = ("addend",) if kind.addend else True
-        return {**options, **({"symmetric": declared} if kind.symmetric else {})}
+        half = {} if kind.triangle is None else {"triangle": kind.triangle}
+        return {**options, **({"symmetric": declared, **half} if kind.symmetric else {})}
     for name, how in (("alpha", kind.alpha), ("beta", kind.beta)):
         if how != "array":
             options[name] = number(rng, how, kind)

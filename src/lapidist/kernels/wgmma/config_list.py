@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lapidist.config import Config
-from lapidist.dtypes import FP8, element_of
+from lapidist.dtypes import FP8, TF32, element_of
 from lapidist.kernels.budgets import SHARED_OF_BLOCK, STAGE_BARRIERS, SWIZZLE_PERIOD
 from lapidist.kernels.kernel import Tuned
 from lapidist.kernels.rules.hopper import INTEGERS
@@ -207,17 +207,24 @@ def close_fits(math: str) -> list[Config]:
 
 
 def for_triangles(math: str) -> list[tuple[Config, float]]:
-    """Configs of 16-bit types for the tiles of one triangle, and what the model's time is multiplied by: as
-    measured on an H200, over that of whole products.
+    """Configs of tf32 and of 16-bit types for the tiles of one triangle, and what the model's time is
+    multiplied by: as measured on an H200, over that of whole products.
     """
-    if math not in EITHER_WAY:
+    if math not in (*EITHER_WAY, TF32):
         return []
-    return [
-        (tile(math, 128, 256, deepest(128, 256), (2, 1)), 1.01),
-        (tile(math, 128, 128, deepest(128, 128), ping_pong=True), 0.935),  # 32 lines of squares fill 4 rounds
-        (tile(math, 192, 128, 5, (2, 1)), 0.97),  # 21 squares of 384 fill one, at 2048 rows
-        (tile(math, 64, 128, deepest(64, 128)), 1.04),
+    alone = [
+        (tile(math, 192, 96, 5), 1.0 if math == TF32 else 0.96),  # 132 tiles, one for each SM, at 2048 rows
+        (tile(math, 128, 128, 6, ping_pong=True, raster=4), 0.88 if math == TF32 else 0.89),  # 528 at 4096
+        (tile(math, 64, 192, 6, ping_pong=True), 0.9 if math == TF32 else 0.87),
+        (tile(math, 64, 128, 8), 1.18 if math == TF32 else 1.04),
     ]
+    pairs = [
+        (tile(math, 128, 256, 4, (2, 1)), 1.01),
+        (tile(math, 192, 128, 4, (2, 1)), 1.0 if math == TF32 else 0.95),
+    ]
+    if math == TF32:  # with a mirror pass: a second store of so large a tile is waited for
+        pairs.append((tile(math, 128, 256, 4, (2, 1), exchanged=True), 0.89))
+    return [*alone, *pairs]
 
 
 def for_few_lines(math: str) -> list[Config]:

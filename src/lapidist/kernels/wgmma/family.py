@@ -48,7 +48,7 @@ from lapidist.kernels.wgmma.tiles import PATCH_ROWS, stores_both_halves, tiles_o
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import MOST_OWNERS, TensorMap
 from lapidist.problems.modes import PLAIN
-from lapidist.problems.problem import Problem
+from lapidist.problems.problem import COPIED, Problem
 from lapidist.problems.ragged import DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
@@ -155,7 +155,9 @@ class Wgmma(Warpgroups):
             return {**macros, "ALONG_M": int(config.exchanged)}
         if scheduled or tiles_of_triangle(problem, config) is None:
             return macros
-        return {**macros, **halves.macros(problem, config, stores_both_halves(problem, config))}
+        twice = stores_both_halves(problem, config)
+        by_elements = {"BOTH_HALVES": 2} if twice and problem.triangle == COPIED else {}
+        return {**macros, **halves.macros(problem, config, twice), **by_elements}
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         return parts_of_tiles(problem, config)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
-from lapidist.kernels.halves import sides, triangle_of
+from lapidist.kernels.halves import sides, stores_twice, triangle_of
 from lapidist.kernels.wgmma.operands import (
     by_registers,
     c_in_patches,
@@ -20,7 +20,7 @@ from lapidist.kernels.wgmma.operands import (
     transposed_d,
 )
 from lapidist.problems.compile_key import of_kind
-from lapidist.problems.problem import BOTH, Problem
+from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import COLS, ROWS
 from lapidist.problems.scaling import STRIPS
 
@@ -110,12 +110,10 @@ def tiles_of_triangle(problem: Problem, config: Config) -> int | None:
 
 def stores_both_halves(problem: Problem, config: Config) -> bool:
     """Whether tiles off the diagonal are stored a second time, transposed (deferred_store.cuh)."""
-    if problem.triangle != BOTH or tiles_of_triangle(problem, config) is None or config.bn % 64:
+    if not stores_twice(problem) or tiles_of_triangle(problem, config) is None or config.bn % 16:
         return False
-    leaves_whole = copies_out(problem) and not transposed_d(problem) and size_of(problem.out_dtype) == 2
-    if problem.fused is not None and problem.fused.function.stores_d:
-        return False
-    return leaves_whole and problem.c is None and not by_registers(problem)
+    leaves_whole = copies_out(problem) and not transposed_d(problem) and size_of(problem.out_dtype) > 1
+    return leaves_whole and not by_registers(problem)
 
 
 def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:

@@ -123,10 +123,10 @@ struct Addend {
 #pragma unroll 1
     for (int number = 0; number < Buffers; ++number) bring_one<Across, All>(buffers, row, col, number);
   }
-  // Then call take(number, sums) for each patch.
+  // Then call take(number, sums) for each patch. What is stored twice is kept: registers cannot be indexed.
   template <int Across, int All, int Cols, int Buffers, typename Take>
-  __device__ __forceinline__ void each(const Patch<Cols> (&buffers)[Buffers], int row, int col,
-                                       const Sum* sums, Take take) const {
+  __device__ __forceinline__ void each(const Patch<Cols> (&buffers)[Buffers], int row, int col, Sum* sums,
+                                       Take take) const {
 #pragma unroll 1
     for (int number = 0; number < All; ++number) {
       Sum mine[Cols / 2];
@@ -137,6 +137,9 @@ struct Addend {
       add<Buffers - 1>(buffers[number % Buffers], mine);
       bring_one<Across, All>(buffers, row, col, number + Buffers);
       take(number, mine);
+#pragma unroll
+      for (int i = 0; BOTH_HALVES && i < All * Cols / 2; ++i)
+        if (i / (Cols / 2) == number) sums[i] = mine[i % (Cols / 2)];
     }
   }
 };

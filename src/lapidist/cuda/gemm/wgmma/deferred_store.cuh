@@ -120,47 +120,56 @@ struct Held<Cols, 0> {
 
 // The second store of a symmetric D's tile, transposed, to its mirror image across the diagonal.
 //
-//   a warpgroup's sums, 64 rows x 16 columns   ->   16 lines of 64 elements   ->   D, by TMA
+//   a warpgroup's sums, 64 rows x Cols columns   ->   Cols lines of 64 elements, in 4 boxes   ->   D, by TMA
 //
-// Four such parts at once, one in each warp's buffer, and that warp sends it: boxes are those of D's patches.
+// Boxes are those of D's patches, 16 lines of Cols elements: one in each warp's buffer, and that warp sends it.
 
 static_assert(!BOTH_HALVES || TRIANGLE > 0, "what is stored twice is computed once");
-static_assert(!BOTH_HALVES || (D_COPY_ENGINE && !D_M_MAJOR && sizeof(Out) == 2 && !A_IN_REGISTERS),
-              "lines of 64 elements are made by stmatrix, and leave by TMA");
-static_assert(!BOTH_HALVES || (D_COLS * sizeof(Out) == 128 && !OVERLAPS && !C_IN_PATCHES),
-              "lines of the mirror image are as wide as a patch");
+static_assert(!BOTH_HALVES || (D_COPY_ENGINE && !D_M_MAJOR && sizeof(Out) > 1 && !A_IN_REGISTERS),
+              "lines are made of 2 or 4 bytes an element, and leave by TMA");
+static_assert(!BOTH_HALVES || (D_COLS % 16 == 0 && !OVERLAPS), "the mirror image is cut as patches are");
 
-// A template, so that types and tiles without it do not compile it. Cols: of a patch of D, which four slabs of 16
-// columns fill.
+// A template, so that types and tiles without it do not compile it. Cols: of a patch of D.
 template <int Cols>
 struct MirroredStore {
   static constexpr int ACROSS = BN / Cols, ALL = ROWS * ACROSS;  // turns of a warp's buffers
+  static constexpr int BESIDE = 64 / Cols,
+                       WARPS = Cols / 16;  // boxes of 64 rows; warps whose rows fill a line
+  typedef Patch<Cols, !D_COPY_ENGINE> Box;
   Destination to;
-  Patch<Cols, !D_COPY_ENGINE> (*buffers)[D_BUFFERS];  // of this warpgroup's four warps
-  int row, col, inner, outer;                         // of the warpgroup's first sum
+  Box (*buffers)[D_BUFFERS];   // of this warpgroup's four warps
+  int row, col, inner, outer;  // of the warpgroup's first sum
+
+  // A warp's sums of 16 rows and 16 columns, transposed: 16 lines, from element `first` on.
+  __device__ __forceinline__ static void lay(const Box& box, int first, const Sum* sums) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (sizeof(Out) == 2) {
+      store_matrices<true>(box.place(lane / 16 * 8 + lane % 8, (first + lane / 8 % 2 * 8) * sizeof(Out)),
+                           Box::pair(sums), Box::pair(sums + 2), Box::pair(sums + 4), Box::pair(sums + 6));
+    } else {  // a warp's 32 words lie in different banks
+#pragma unroll
+      for (int s = 0; s < 8; ++s)
+        box.at(s / 4 * 8 + lane % 4 * 2 + s % 2, first + lane / 4 + s / 2 % 2 * 8) = Stored<Out>::of(sums[s]);
+    }
+  }
 
   // `turn`: patches that these warps have stored before, so that buffers are used in turn.
   __device__ __forceinline__ void store(const Sum (&sums)[ROWS][BN / 2], int turn, int limit) const {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    const int line = lane / 16 * 8 + lane % 8, byte = warp * 32 + lane / 8 % 2 * 16;
-    const unsigned place = line * 128 + (byte ^ line % 8 << 4);
 #pragma unroll
     for (int i = 0; i < ALL; ++i) {
       const int slab = i / ACROSS, part = i % ACROSS, at = (turn + i) % D_BUFFERS;
       if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
       group_barrier(threadIdx.x / 128);
 #pragma unroll
-      for (int of = 0; of < 4; ++of) {
-        const Sum* const mine = sums[slab] + (part * Cols + of * 16) / 2;
-        store_matrices<true>(shared_address(buffers[of][at].bytes) + place, Patch<Cols>::pair(mine),
-                             Patch<Cols>::pair(mine + 2), Patch<Cols>::pair(mine + 4),
-                             Patch<Cols>::pair(mine + 6));
-      }
+      for (int of = 0; of < WARPS; ++of)
+        lay(buffers[of * BESIDE + warp / WARPS][at], warp % WARPS * 16,
+            sums[slab] + part * Cols / 2 + of * 8);
       proxy_fence();
       group_barrier(threadIdx.x / 128);
       if (lane == 0) {
-        store_box(to, row + slab * NEXT_SLAB, col + part * Cols + warp * 16, inner, outer, limit,
-                  buffers[warp][at].bytes);
+        store_box(to, row + slab * NEXT_SLAB + warp % BESIDE * Cols, col + part * Cols + warp / BESIDE * 16,
+                  inner, outer, limit, buffers[warp][at].bytes);
         tma_store_commit();
       }
     }
@@ -169,3 +178,36 @@ struct MirroredStore {
     if (ALL % D_BUFFERS > 0) __syncwarp();
   }
 };
+
+// Elements of a warp's patch that belong to the lower triangle, and their mirror images. `row`, `col`: of the patch.
+template <int Cols, bool ByHand>
+__device__ __forceinline__ void store_elements(const Patch<Cols, ByHand>& patch, Out* D, i64 line, int row,
+                                               int col, int rows) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int at = lane; at < 16 * Cols; at += 32) {
+    const int m = row + at / Cols, n = col + at % Cols;
+    if (m < rows && n <= m) D[m * line + n] = patch.at(at / Cols, at % Cols);
+  }
+#pragma unroll 1
+  for (int at = lane; at < 16 * Cols; at += 32) {
+    const int m = row + at % 16, n = col + at / 16;
+    if (m < rows && n < m) D[n * line + m] = patch.at(at % 16, at / 16);
+  }
+}
+
+// A tile on the diagonal, by elements, which pass shared memory: stores from registers would be unrolled.
+template <int Cols, bool ByHand>
+__device__ __forceinline__ void store_lower_twice(Patch<Cols, ByHand>& patch, Out* D, i64 line, int row,
+                                                  int col, int rows, const Sum (&sums)[ROWS][BN / 2]) {
+  if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();  // patches behind use their buffers in another order
+#pragma unroll
+  for (int i = 0; i < ALL_PATCHES; ++i) {
+    const int down = row + i / D_PATCHES * NEXT_SLAB, across = col + i % D_PATCHES * Cols;
+    if (across >= down + 16) continue;
+    __syncwarp();
+    patch.lay(sums[i / D_PATCHES] + i % D_PATCHES * (Cols / 2));
+    __syncwarp();
+    store_elements(patch, D, line, down, across, rows);
+  }
+}

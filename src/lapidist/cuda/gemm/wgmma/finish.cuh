@@ -200,8 +200,9 @@ struct Finisher {
           pipeline.patch.C[warp], warp_row, tiles.col, sums[0], [&](int i, Sum* mine) {
             const int row = warp_row + row_of(i);
             function.template finish<D_COLS / 2>(mine, row, col_of(i));
-            store(row, i % D_PATCHES, i, mine);
+            if (!by_elements()) store(row, i % D_PATCHES, i, mine);
           });
+      store_mirrored(sums, ALL_PATCHES);
     } else {
       function.finish_all(turns, sums, warp_row, tiles.col);
       if constexpr (EPILOGUE_STORES) return;
@@ -215,23 +216,34 @@ struct Finisher {
       }
     }
   }
-
-  // Store the first patches now. The last ones are held in registers, and stored during the next tile's
-  // products.
+  // Whether the tile's sums on both sides of the diagonal may differ, so that those above it are not stored.
+  __device__ __forceinline__ bool by_elements() const {
+    if constexpr (BOTH_HALVES == 2) return tiles.on_diagonal;
+    else return false;
+  }
+  // The second store of a tile, or all of one on the diagonal. `stored`: patches of the first one.
+  __device__ __forceinline__ void store_mirrored(const Sum (&sums)[ROWS][BN / 2], int stored) const {
+    if constexpr (BOTH_HALVES) {
+      const int group = warp / 4, down = tiles.row + group % TILE_GROUPS * ROWS * 64;
+      const MirroredStore<D_COLS> mirror = {
+          destination_of(p), pipeline.patch.D + group * 4, down, tiles.col, tiles.inner, tiles.outer};
+      if (!tiles.on_diagonal) mirror.store(sums, first_buffer + stored, limit_of(tiles));
+      if (by_elements())
+        store_lower_twice(pipeline.patch.D[warp][0], p.d_of(tiles.inner, tiles.outer), p.d.line, warp_row,
+                          tiles.col, rows(), sums);
+    }
+  }
+  // Store the first patches now. The last ones are held in registers, and stored during the next products.
   template <typename Held>
   __device__ __forceinline__ void copy_out(Sum (&sums)[ROWS][BN / 2], Held& held, bool few) {
+    if (by_elements()) return store_mirrored(sums, 0);
     auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.patch.D[first_warp]);
     const int row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
     const WayOut<D_COLS> out = {destination_of(p), buffers,     row,          tiles.col,
                                 tiles.inner,       tiles.outer, first_buffer, limit_of(tiles)};
     out.template store<0, ALL_PATCHES - HELD>(
         [&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
-    if constexpr (BOTH_HALVES) {
-      const int group = warp / 4, down = tiles.row + group % TILE_GROUPS * ROWS * 64;
-      const MirroredStore<D_COLS> mirror = {
-          destination_of(p), pipeline.patch.D + group * 4, down, tiles.col, tiles.inner, tiles.outer};
-      if (!tiles.on_diagonal) mirror.store(sums, first_buffer + ALL_PATCHES - HELD, limit_of(tiles));
-    }
+    store_mirrored(sums, ALL_PATCHES - HELD);
     held.take(out, sums[0], tiles.end - tiles.begin);
     if (few || tiles.last()) held.store_all();
   }
