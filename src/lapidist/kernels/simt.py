@@ -11,6 +11,7 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
 from lapidist.kernels.blocks.family import Blocks
+from lapidist.kernels.blocks.group_parts import part_macros, parts_of_tiles
 from lapidist.kernels.blocks.splits import by_fours
 from lapidist.kernels.budgets import simt_registers
 from lapidist.kernels.kernel import FMA_TYPES, Kernel
@@ -35,6 +36,7 @@ SIMT_PARAMETERS: Parameters = (
 
 
 class Simt(Blocks):
+    unit = "fma"
     parameters = SIMT_PARAMETERS
     takes_groups = True
     guards = True
@@ -57,11 +59,15 @@ class Simt(Blocks):
             macros["Out"] = TYPES[problem.out_dtype].c_type
         return in_modes(problem.modes, macros)
 
+    def parts_of_tiles(self, problem: Problem, config: Config) -> int:
+        return parts_of_tiles(problem, config, self.unit)
+
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
         of_thread, fours = config.tm * config.tn, by_fours(self, problem)
         return {
             "REGISTERS_COPIED": simt_registers(of_thread, True, config.threads),
             "REGISTERS_MOVED": simt_registers(of_thread, fours, config.threads),
+            **part_macros(problem, config, self.unit),
         }
 
     def short_tile_first(self, config: Knobs) -> Any:

@@ -1,0 +1,59 @@
+"""Tiles of groups whose k several blocks share, as the device decides (share/cut_tiles.cuh): in gemm/mma.cu,
+gemm/simt.cu and gemm/sgemm.cu.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lapidist.config import Config
+from lapidist.device import CHIPS
+from lapidist.dtypes import size_of
+from lapidist.kernels.blocks.splits import HANDED_BY
+from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
+from lapidist.schedule.grid import ceil_div
+from lapidist.schedule.schedule_options import TURNSTILE
+
+MOST_PARTS = 8
+# After so many tiles for each SM, the last wave hardly matters. Fewer where groups cut k: all tiles are then in
+# stretches, whose blocks read other lines at the same time.
+MOST_TILES, MOST_TILES_OF_DEPTH = 24, 8
+MOST_STEPS = 1 << 19  # of a tile, so that 32 bits count those of all blocks
+MOST_STEPS_OF_ALL = 1 << 30
+MEASURED = CHIPS["h200"]  # steps are counted for it on all chips, so that binaries are the same
+
+
+def parts_of_tiles(problem: Problem, config: Config, unit: str) -> int:
+    """The most blocks that share the k of a tile. One: where rows must keep their bits whatever the lengths of
+    groups are, where k is short, and where there are so many tiles that the last ones hardly matter.
+    """
+    ragged = problem.modes.ragged
+    if ragged is None or problem.invariant or not config.bk:
+        return 1
+    steps = ceil_div(ragged.total if ragged.extent == DEPTH else problem.k, config.bk)
+    if steps > MOST_STEPS or too_many_tiles(problem, ragged, config, steps):
+        return 1
+    return max(1, min(MOST_PARTS, steps // least_steps(problem, config, unit)))
+
+
+def too_many_tiles(problem: Problem, ragged: Ragged, config: Config, steps: int) -> bool:
+    m, n = (ragged.total if ragged.extent == cut else extent for cut, extent in zip((ROWS, COLS), (problem.m, problem.n)))
+    tiles = ceil_div(m, config.bm) * ceil_div(n, config.bn)
+    if ragged.extent != DEPTH:
+        return tiles > MOST_TILES * MEASURED.sms
+    of_all = tiles * (steps + ragged.groups)
+    return ragged.groups * tiles > MOST_TILES_OF_DEPTH * MEASURED.sms or of_all > MOST_STEPS_OF_ALL
+
+
+def least_steps(problem: Problem, config: Config, unit: str) -> int:
+    """Steps of k in which a block multiplies as long as it takes to hand sums on."""
+    first, by_byte, _ = HANDED_BY[TURNSTILE]
+    tile_bytes = config.bm * config.bn * max(4, size_of(problem.accumulator))
+    rate = MEASURED.unit_limit(unit, problem.math) * 1e12 / MEASURED.sms
+    return max(1, math.ceil((first + by_byte * tile_bytes) * rate / (2 * config.bm * config.bn * config.bk)))
+
+
+def part_macros(problem: Problem, config: Config, unit: str) -> dict[str, object]:
+    parts = parts_of_tiles(problem, config, unit)
+    return {"MOST_PARTS": parts, "LEAST_STEPS": least_steps(problem, config, unit)} if parts > 1 else {}
