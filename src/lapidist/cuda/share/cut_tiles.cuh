@@ -75,7 +75,8 @@ struct BlockStretch {
   __device__ __forceinline__ void take(int first, int steps, WorkUnit& unit) {
     unit.k_begin = max_of(0, begin - first), unit.k_end = begin + left - first;
     left -= unit.k_end - unit.k_begin;
-    unit.slot = quotient(first, each), unit.flag = quotient(first + steps - 1, each);  // the first block, the last
+    unit.slot = quotient(first, each),
+    unit.flag = quotient(first + steps - 1, each);  // the first block, the last
     unit.peer = static_cast<int>(blockIdx.x) - unit.slot, unit.peers = unit.flag - unit.slot + 1;
   }
 };

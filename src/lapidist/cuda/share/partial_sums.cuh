@@ -28,7 +28,8 @@ __device__ __forceinline__ Piece<Sum>* slot_at(void* slots, int slot) {
 
 // Call step(16 bytes of the thread's sums, their place in the slot) for all rows that the unit owns.
 template <int THREADS, typename Sum, int ROWS, int COLS, typename Owned, typename Step>
-__device__ __forceinline__ void each_piece(Piece<Sum>* slot, Sum (&sums)[ROWS][COLS], Owned owned, Step step) {
+__device__ __forceinline__ void each_piece(Piece<Sum>* slot, Sum (&sums)[ROWS][COLS], Owned owned,
+                                           Step step) {
   constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
   static_assert(COLS % EACH == 0, "a row is made of whole pieces");
 #pragma unroll

@@ -176,10 +176,10 @@ struct Work {
           for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
         if (!finishes)
 #pragma unroll
-          for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
+          for (int i = 0; i < EIGHTS; ++i)
+            leave_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
       } else {
-        if (adds && !SEPARATE)
-          each_piece<THREADS>(slot(), sums, owned, add_piece<Sum>);
+        if (adds && !SEPARATE) each_piece<THREADS>(slot(), sums, owned, add_piece<Sum>);
         if (!finishes) each_piece<THREADS>(slot(), sums, owned, leave_piece<Sum>);
       }
     }

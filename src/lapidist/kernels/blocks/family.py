@@ -12,7 +12,15 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.blocks.splits import FULL, Peers, refuse_cluster, resident, splits_of, splits_of_one, worth
+from lapidist.kernels.blocks.splits import (
+    FULL,
+    Peers,
+    refuse_cluster,
+    resident,
+    splits_of,
+    splits_of_one,
+    worth,
+)
 from lapidist.kernels.blocks.time import seconds, sharing_costs, standing, stream_of, streamed
 from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.family import Family, ScalarModel

@@ -16,8 +16,8 @@ from lapidist.schedule.grid import ceil_div
 from lapidist.schedule.schedule_options import TURNSTILE
 
 MOST_PARTS = 8
-# After so many tiles for each SM, the last wave hardly matters. Fewer where groups cut k: all tiles are then in
-# stretches, whose blocks read other lines at the same time.
+# After so many tiles for each SM, the last wave hardly matters. Fewer where groups cut k: all tiles are then
+# in stretches, whose blocks read other lines at the same time.
 MOST_TILES, MOST_TILES_OF_DEPTH = 24, 8
 MOST_STEPS = 1 << 19  # of a tile, so that 32 bits count those of all blocks
 MOST_STEPS_OF_ALL = 1 << 30
@@ -25,8 +25,8 @@ MEASURED = CHIPS["h200"]  # steps are counted for it on all chips, so that binar
 
 
 def parts_of_tiles(problem: Problem, config: Config, unit: str) -> int:
-    """The most blocks that share the k of a tile. One: where rows must keep their bits whatever the lengths of
-    groups are, where k is short, and where there are so many tiles that the last ones hardly matter.
+    """The most blocks that share the k of a tile. One: where rows must keep their bits whatever the lengths
+    of groups are, where k is short, and where there are so many tiles that the last ones hardly matter.
     """
     ragged = problem.modes.ragged
     if ragged is None or problem.invariant or not config.bk:
@@ -38,7 +38,8 @@ def parts_of_tiles(problem: Problem, config: Config, unit: str) -> int:
 
 
 def too_many_tiles(problem: Problem, ragged: Ragged, config: Config, steps: int) -> bool:
-    m, n = (ragged.total if ragged.extent == cut else extent for cut, extent in zip((ROWS, COLS), (problem.m, problem.n)))
+    m = ragged.total if ragged.extent == ROWS else problem.m
+    n = ragged.total if ragged.extent == COLS else problem.n
     tiles = ceil_div(m, config.bm) * ceil_div(n, config.bn)
     if ragged.extent != DEPTH:
         return tiles > MOST_TILES * MEASURED.sms
