@@ -98,7 +98,7 @@ def test_parts_are_added(rng: np.random.Generator, way: str, extent: str) -> Non
     else:
         lengths, others = [0, 2 * config.bk, 1, 0, 8 * config.bk - 3], (24, 40)
     product = group_product(rng, extent, lengths, others, dtype, 5, (extent == "k", False))
-    found, left, _ = run_cut(product, way, {"sgemm": 5, "mma float64": 5}.get(way, 3), 0)
+    found, left, _ = run_cut(product, way, {"sgemm": 5, "sgemm in slices": 5, "mma float64": 5}.get(way, 3), 0)
     assert left
     require_right(product, found)
 
@@ -125,7 +125,7 @@ def test_blocks_have_equal_stretches(
 @pytest.mark.parametrize("extent", ["m", *surveyed(["k"])])
 def test_groups_are_found_backwards(rng: np.random.Generator, extent: str) -> None:
     """With more groups than a warp has lanes, and than its lanes count at once."""
-    long = 30 if extent == "m" else 200
+    long = 30 if extent == "m" else 600
     lengths = [long * (number in (1, 33, 257)) for number in range(300)]
     others = (40, 200) if extent == "m" else (8, 8)
     product = group_product(rng, extent, lengths, others, "float32", 3, (extent == "k", False))
