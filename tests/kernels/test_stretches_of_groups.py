@@ -174,6 +174,20 @@ def test_alpha_of_zero_reads_nothing(rng: np.random.Generator, extent: str) -> N
     assert not found[: len(product.expected) if extent == "k" else product.ends[-1]].any()
 
 
+@pytest.mark.usefixtures("short_parts")
+@pytest.mark.parametrize("extent", ["m", "k"])
+def test_wrong_ends_stay_inside(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, extent: str
+) -> None:
+    """Ends that fall, or lie outside: the machine refuses accesses outside of the arrays."""
+    others = (40, 200) if extent == "m" else (20, 40)
+    product = group_product(rng, extent, [30, 0, 30, 1], others, "float32", 0, (extent == "k", False))
+    wrong = product._replace(ends=np.int32([50, 20, 900, -4]))
+    monkeypatch.setattr("lapidist.calls.group_operands.GroupOperands.require_fit", lambda *_: None)
+    result, _, _ = run_cut(wrong, "simt float32", 1)
+    assert result.shape == product.expected.shape
+
+
 def test_invariant_rows_have_whole_tiles() -> None:
     a, b = np.ones((32, 2048), np.float32), np.ones((2, 2048, 40), np.float32)
     how: dict[str, Any] = {"kernel": "simt", "device": "machine"}

@@ -20,7 +20,7 @@ MOST_PARTS = 8
 # in stretches, whose blocks read other lines at the same time.
 MOST_TILES, MOST_TILES_OF_DEPTH = 24, 8
 MOST_STEPS = 1 << 19  # of a tile, so that 32 bits count those of all blocks
-MOST_STEPS_OF_ALL = 1 << 30
+MOST_TILES_OF_GROUPS = 1 << 30
 MEASURED = CHIPS["h200"]  # steps are counted for it on all chips, so that binaries are the same
 
 
@@ -32,19 +32,21 @@ def parts_of_tiles(problem: Problem, config: Config, unit: str) -> int:
     if ragged is None or problem.invariant or not config.bk:
         return 1
     steps = ceil_div(ragged.total if ragged.extent == DEPTH else problem.k, config.bk)
-    if steps > MOST_STEPS or too_many_tiles(problem, ragged, config, steps):
+    if steps > MOST_STEPS or too_many_tiles(problem, ragged, config):
         return 1
     return max(1, min(MOST_PARTS, steps // least_steps(problem, config, unit)))
 
 
-def too_many_tiles(problem: Problem, ragged: Ragged, config: Config, steps: int) -> bool:
+def too_many_tiles(problem: Problem, ragged: Ragged, config: Config) -> bool:
+    """Whether the last ones hardly matter. Wrong ends may give all lines to each group: 32 bits count
+    those, too.
+    """
     m = ragged.total if ragged.extent == ROWS else problem.m
     n = ragged.total if ragged.extent == COLS else problem.n
     tiles = ceil_div(m, config.bm) * ceil_div(n, config.bn)
-    if ragged.extent != DEPTH:
-        return tiles > MOST_TILES * MEASURED.sms
-    of_all = tiles * (steps + ragged.groups)
-    return ragged.groups * tiles > MOST_TILES_OF_DEPTH * MEASURED.sms or of_all > MOST_STEPS_OF_ALL
+    if ragged.extent == DEPTH:
+        return ragged.groups * tiles > MOST_TILES_OF_DEPTH * MEASURED.sms
+    return tiles > MOST_TILES * MEASURED.sms or ragged.groups * tiles > MOST_TILES_OF_GROUPS
 
 
 def least_steps(problem: Problem, config: Config, unit: str) -> int:
