@@ -89,18 +89,16 @@ __device__ __forceinline__ bool join_parts(const Workspace& workspace, const Wor
                                            Sum (&sums)[ROWS][COLS]) {
   if (unit.peers == 1) return true;
   const auto all = [](int) { return true; };
-  const auto slot = [&](int peer) {
-    return slot_at<THREADS, Sum, ROWS, COLS>(workspace.slots, unit.slot + peer);
-  };
   int* const flag = workspace.flags + unit.flag;
   if (!unit.last()) {
-    each_piece<THREADS>(slot(unit.peer), sums, all, leave_piece<Sum>);
+    each_piece<THREADS>(workspace.slots, unit.slot + unit.peer, sums, all, LeavePiece<Sum>());
     raise_flag(flag);
     return false;
   }
   wait_for_flag(flag, unit.peer);
   reset_flag(flag);
 #pragma unroll 1
-  for (int peer = 0; peer < unit.peer; ++peer) each_piece<THREADS>(slot(peer), sums, all, add_piece<Sum>);
+  for (int peer = 0; peer < unit.peer; ++peer)
+    each_piece<THREADS>(workspace.slots, unit.slot + peer, sums, all, AddPiece<Sum>());
   return true;
 }

@@ -19,19 +19,15 @@ __device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
   return reinterpret_cast<const Piece<Sum>&>(bits);
 }
 
-// The first piece of this thread's sums in a slot.
-template <int THREADS, typename Sum, int ROWS, int COLS>
-__device__ __forceinline__ Piece<Sum>* slot_at(void* slots, int slot) {
-  constexpr int SLOT = ROWS * COLS / (16 / sizeof(Sum)) * THREADS;
-  return static_cast<Piece<Sum>*>(slots) + static_cast<long long>(slot) * SLOT + thread_now();
-}
-
 // Call step(16 bytes of the thread's sums, their place in the slot) for all rows that the unit owns.
 template <int THREADS, typename Sum, int ROWS, int COLS, typename Owned, typename Step>
-__device__ __forceinline__ void each_piece(Piece<Sum>* slot, Sum (&sums)[ROWS][COLS], Owned owned,
+__device__ __forceinline__ void each_piece(void* slots, int slot, Sum (&sums)[ROWS][COLS], Owned owned,
                                            Step step) {
   constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
   static_assert(COLS % EACH == 0, "a row is made of whole pieces");
+  constexpr int SLOT = ROWS * PIECES * THREADS;
+  Piece<Sum>* const start =
+      static_cast<Piece<Sum>*>(slots) + static_cast<long long>(slot) * SLOT + thread_now();
 #pragma unroll
   for (int row = 0; row < ROWS; ++row) {
     if (!owned(row)) continue;
@@ -40,22 +36,25 @@ __device__ __forceinline__ void each_piece(Piece<Sum>* slot, Sum (&sums)[ROWS][C
       Piece<Sum> own;
 #pragma unroll
       for (int i = 0; i < EACH; ++i) own.at[i] = sums[row][piece * EACH + i];
-      step(own, slot[(row * PIECES + piece) * THREADS]);
+      step(own, start[(row * PIECES + piece) * THREADS]);
 #pragma unroll
       for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] = own.at[i];
     }
   }
 }
+// Steps for it.
 template <typename Sum>
-__device__ __forceinline__ void add_piece(Piece<Sum>& own, Piece<Sum>& slot) {
-  const Piece<Sum> other = load(slot);
+struct AddPiece {
+  __device__ __forceinline__ void operator()(Piece<Sum>& own, Piece<Sum>& slot) const {
+    const Piece<Sum> other = load(slot);
 #pragma unroll
-  for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
-}
+    for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
+  }
+};
 template <typename Sum>
-__device__ __forceinline__ void leave_piece(Piece<Sum>& own, Piece<Sum>& slot) {
-  slot = own;
-}
+struct LeavePiece {
+  __device__ __forceinline__ void operator()(Piece<Sum>& own, Piece<Sum>& slot) const { slot = own; }
+};
 
 // add_eight adds two pieces of a slot to eight of a thread's sums; leave_eight stores eight sums there. They
 // are asm statements to save compile time: in C++ they took a fifth of it in kernels with hundreds of sums a

@@ -147,7 +147,6 @@ struct Work {
     }
     typedef Piece<Sum> Sums;
     const auto owned = [&](int row) { return owns_row(row); };
-    const auto slot = [&] { return slot_at<THREADS, Sum, ROWS, COLS>(workspace.slots, unit.slot); };
     int* const flag = workspace.flags + unit.flag;
     const bool finishes = schedule.finishes(unit), adds = finishes || !(unit.first() || SEPARATE);
     wait_for_flag(flag, schedule.arrivals_needed(unit));
@@ -160,7 +159,7 @@ struct Work {
       reduce<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
 #endif
     } else if (ATOMIC && adds && !finishes) {
-      each_piece<THREADS>(slot(), sums, owned, [](Sums& own, Sums& slot) {
+      each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, [](Sums& own, Sums& slot) {
 #pragma unroll
         for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
       });
@@ -179,8 +178,8 @@ struct Work {
           for (int i = 0; i < EIGHTS; ++i)
             leave_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
       } else {
-        if (adds && !SEPARATE) each_piece<THREADS>(slot(), sums, owned, add_piece<Sum>);
-        if (!finishes) each_piece<THREADS>(slot(), sums, owned, leave_piece<Sum>);
+        if (adds && !SEPARATE) each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, AddPiece<Sum>());
+        if (!finishes) each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, LeavePiece<Sum>());
       }
     }
     if (!finishes) raise_flag(flag, SEPARATE ? schedule.fragments : 1);
