@@ -24,6 +24,7 @@ from lapidist.device import chip
 from lapidist.kernels.blocks import group_parts
 from lapidist.kernels.blocks.group_parts import MOST_PARTS, MOST_TILES, parts_of_tiles
 from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.simt import Simt
 from lapidist.problems.problem import Problem
 from lapidist.schedule.grid import ceil_div
 
@@ -53,6 +54,7 @@ FIVE = "sgemm", "sgemm in slices", "mma float64"  # multiprocessors, over which 
 @pytest.fixture
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_parts, "least_steps", lambda *_: LEAST)
+    monkeypatch.setattr(Simt, "blocks_together", lambda *_: 1)
 
 
 def run_cut(
@@ -68,7 +70,9 @@ def run_cut(
     return result, int((~np.isnan(of_block)).any(axis=1).sum()), launch.grid[0]
 
 
-def stretches_inside_tiles(extent: str, lengths: Sequence[int], others: tuple[int, int], blocks: int) -> int:
+def stretches_inside_tiles(
+    extent: str, lengths: Sequence[int], others: tuple[int, int], blocks: int, together: int = 1
+) -> int:
     """How many stretches of SMALL's tiles end inside one, and so leave sums."""
     first, last = others
     if extent == "k":
@@ -80,7 +84,8 @@ def stretches_inside_tiles(extent: str, lengths: Sequence[int], others: tuple[in
     if not steps:
         return 0
     each = max(ceil_div(sum(steps), blocks), LEAST, ceil_div(max(steps), MOST_PARTS))
-    if each + LEAST > max(steps) and len(steps) <= blocks:
+    alone = 1 if extent == "k" else ceil_div(len(steps) * together, blocks)
+    if (each + LEAST) * together > alone * max(steps) and len(steps) <= blocks:
         return 0
     ends = set(accumulate(steps))
     return sum(place not in ends for place in range(each, sum(steps), each))
@@ -107,18 +112,24 @@ def test_parts_are_added(rng: np.random.Generator, way: str, extent: str) -> Non
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("extent", ["m", "k"])
 @pytest.mark.parametrize("lengths", [ONE, ZIPF, EVEN], ids=["one", "zipf", "even"])
-@pytest.mark.parametrize("sms", [1, *surveyed([3])])
+@pytest.mark.parametrize(("sms", "together"), [(1, 1), *surveyed([(3, 1), (1, 2), (3, 4)])])
 def test_blocks_have_equal_stretches(
-    rng: np.random.Generator, extent: str, lengths: list[int], sms: int
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    extent: str,
+    lengths: list[int],
+    sms: int,
+    together: int,
 ) -> None:
     """A large group is shared by blocks that would wait, as the rule of stretches says."""
+    monkeypatch.setattr(Simt, "blocks_together", lambda *_: together)
     if extent == "k":
         lengths = [8 * length for length in lengths]
     others = (40, 200) if extent == "m" else (20, 40)
     product = group_product(rng, extent, lengths, others, "float32", 3, (extent == "k", False))
     found, left, blocks = run_cut(product, "simt float32", sms)
-    assert left == stretches_inside_tiles(extent, lengths, others, blocks)
-    assert left or lengths[0] == lengths[-1]
+    assert left == stretches_inside_tiles(extent, lengths, others, blocks, together)
+    assert left or lengths[0] == lengths[-1] or together > 1
     require_right(product, found)
 
 
@@ -206,8 +217,8 @@ def problem_of(rows: int, k: int) -> Problem:
 
 def test_tiles_are_cut_where_it_pays() -> None:
     """Not where k is short, nor where so many tiles follow each other that the last ones hardly matter."""
-    assert parts_of_tiles(problem_of(64, 1 << 14), SMALL, "fma") == MOST_PARTS
-    assert parts_of_tiles(problem_of(64, 256), SMALL, "fma") == 1
+    assert parts_of_tiles(problem_of(64, 1 << 14), SMALL, "fma", 1) == MOST_PARTS
+    assert parts_of_tiles(problem_of(64, 256), SMALL, "fma", 1) == 1
     many = MOST_TILES * H200.sms * SMALL.bm * SMALL.bn // 64
-    assert parts_of_tiles(problem_of(many, 4096), SMALL, "fma") > 1
-    assert parts_of_tiles(problem_of(many + 1, 4096), SMALL, "fma") == 1
+    assert parts_of_tiles(problem_of(many, 4096), SMALL, "fma", 1) > 1
+    assert parts_of_tiles(problem_of(many + 1, 4096), SMALL, "fma", 1) == 1

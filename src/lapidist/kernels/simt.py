@@ -11,8 +11,8 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
 from lapidist.kernels.blocks.family import Blocks
-from lapidist.kernels.blocks.group_parts import part_macros, parts_of_tiles
-from lapidist.kernels.blocks.splits import by_fours
+from lapidist.kernels.blocks.group_parts import MEASURED, part_macros, parts_of_tiles
+from lapidist.kernels.blocks.splits import by_fours, resident_blocks
 from lapidist.kernels.budgets import simt_registers
 from lapidist.kernels.kernel import FMA_TYPES, Kernel
 from lapidist.kernels.macros import ALONG_K, ALONG_N, in_modes
@@ -60,14 +60,25 @@ class Simt(Blocks):
         return in_modes(problem.modes, macros)
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
-        return parts_of_tiles(problem, config, self.unit)
+        if problem.modes.ragged is None:
+            return 1
+        return parts_of_tiles(problem, config, self.unit, self.blocks_together(problem, config))
+
+    def blocks_together(self, problem: Problem, config: Config) -> int:
+        """Blocks on an SM, of the chip whose times are known."""
+        return resident_blocks(self, self.unit, config, problem, MEASURED)
+
+    def part_macros(self, problem: Problem, config: Config) -> Mapping[str, object]:
+        if problem.modes.ragged is None:
+            return {}
+        return part_macros(problem, config, self.unit, self.blocks_together(problem, config))
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
         of_thread, fours = config.tm * config.tn, by_fours(self, problem)
         return {
             "REGISTERS_COPIED": simt_registers(of_thread, True, config.threads),
             "REGISTERS_MOVED": simt_registers(of_thread, fours, config.threads),
-            **part_macros(problem, config, self.unit),
+            **self.part_macros(problem, config),
         }
 
     def short_tile_first(self, config: Knobs) -> Any:

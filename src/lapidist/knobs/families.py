@@ -31,6 +31,7 @@ BATCHED = Knob("BATCHED", "0: a single matrix", 0)
 PARTS_OF_GROUPS: Knobs = (
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),
+    Knob("TOGETHER", "blocks that share an SM's unit", 1),
 )
 SMALL: Knobs = (*COMMON, STORED_AS_READ, *CONTIGUOUS, *ADDEND, *TILE)
 SLICES = Knob("SLICES", "slices of each stage's k, computed by different warps", 1, MACRO)

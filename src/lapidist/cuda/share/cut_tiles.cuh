@@ -52,15 +52,18 @@ struct BlockStretch {
   template <typename Walk>
   __device__ __forceinline__ BlockStretch(Walk& walk, const Ragged& ragged, int K) {
     const int blocks = gridDim.x;
-    int all = walk.count(), longest;  // of tiles; where groups cut k, of steps
+    int all = walk.count(), longest, left_tiles = 0;  // of tiles; where groups cut k, of steps
     if constexpr (RAGGED == RAGGED_K) {
       longest = most_steps(ragged), whole = ragged.groups * walk.across;
     } else {
-      longest = max_of(1, ceil_div(K, BK)), whole = all - all % blocks, all = (all - whole) * longest;
+      longest = max_of(1, ceil_div(K, BK)), whole = all - all % blocks;
+      left_tiles = all - whole, all = left_tiles * longest;
     }
     each = max_of(ceil_div(all, blocks), max_of(LEAST_STEPS, ceil_div(longest, MOST_PARTS)));
-    // to hand sums on takes as long as LEAST_STEPS
-    const bool pays = K > 0 && each + LEAST_STEPS <= longest;
+    // To hand sums on takes as long as LEAST_STEPS. The blocks of an SM take turns, so a tile alone there takes as
+    // long as its steps shared by all of them.
+    const int alone = RAGGED == RAGGED_K ? 1 : ceil_div(left_tiles * TOGETHER, blocks);
+    const bool pays = K > 0 && (each + LEAST_STEPS) * TOGETHER <= alone * longest;
     if constexpr (RAGGED == RAGGED_K) {
       if (K == 0 || (!pays && whole <= blocks)) all = 0;
       else whole = 0;

@@ -24,7 +24,7 @@ MOST_TILES_OF_GROUPS = 1 << 30
 MEASURED = CHIPS["h200"]  # steps are counted for it on all chips, so that binaries are the same
 
 
-def parts_of_tiles(problem: Problem, config: Config, unit: str) -> int:
+def parts_of_tiles(problem: Problem, config: Config, unit: str, together: int) -> int:
     """The most blocks that share the k of a tile. One: where rows must keep their bits whatever the lengths
     of groups are, where k is short, and where there are so many tiles that the last ones hardly matter.
     """
@@ -34,7 +34,7 @@ def parts_of_tiles(problem: Problem, config: Config, unit: str) -> int:
     steps = ceil_div(ragged.total if ragged.extent == DEPTH else problem.k, config.bk)
     if steps > MOST_STEPS or too_many_tiles(problem, ragged, config):
         return 1
-    return max(1, min(MOST_PARTS, steps // least_steps(problem, config, unit)))
+    return max(1, min(MOST_PARTS, steps // least_steps(problem, config, unit, together)))
 
 
 def too_many_tiles(problem: Problem, ragged: Ragged, config: Config) -> bool:
@@ -49,14 +49,19 @@ def too_many_tiles(problem: Problem, ragged: Ragged, config: Config) -> bool:
     return tiles > MOST_TILES * MEASURED.sms or ragged.groups * tiles > MOST_TILES_OF_GROUPS
 
 
-def least_steps(problem: Problem, config: Config, unit: str) -> int:
-    """Steps of k in which a block multiplies as long as it takes to hand sums on."""
+def least_steps(problem: Problem, config: Config, unit: str, together: int) -> int:
+    """Steps of k in which a block multiplies as long as it takes to hand sums on. `together`: blocks that
+    share an SM's unit.
+    """
     first, by_byte, _ = HANDED_BY[TURNSTILE]
     tile_bytes = config.bm * config.bn * max(4, size_of(problem.accumulator))
-    rate = MEASURED.unit_limit(unit, problem.math) * 1e12 / MEASURED.sms
+    rate = MEASURED.unit_limit(unit, problem.math) * 1e12 / MEASURED.sms / together
     return max(1, math.ceil((first + by_byte * tile_bytes) * rate / (2 * config.bm * config.bn * config.bk)))
 
 
-def part_macros(problem: Problem, config: Config, unit: str) -> dict[str, object]:
-    parts = parts_of_tiles(problem, config, unit)
-    return {"MOST_PARTS": parts, "LEAST_STEPS": least_steps(problem, config, unit)} if parts > 1 else {}
+def part_macros(problem: Problem, config: Config, unit: str, together: int) -> dict[str, object]:
+    parts = parts_of_tiles(problem, config, unit, together)
+    if parts == 1:
+        return {}
+    least = least_steps(problem, config, unit, together)
+    return {"MOST_PARTS": parts, "LEAST_STEPS": least, "TOGETHER": together}

@@ -12,7 +12,6 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import MATHS, TF32, size_of
-from lapidist.kernels.blocks.group_parts import part_macros
 from lapidist.kernels.budgets import MOST_REGISTERS, REGISTERS_OF_SM, mma_registers
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.ladder import Ladder
@@ -105,7 +104,7 @@ class Mma(Simt):
         return staged_bytes(problem, config)
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
-        return {"BLOCKS": assembled_blocks(problem, config), **part_macros(problem, config, self.unit)}
+        return {"BLOCKS": assembled_blocks(problem, config), **self.part_macros(problem, config)}
 
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
         """By tile; a caller's own config counts as the default one. Loads of single elements for 32 steps of

@@ -100,10 +100,10 @@ class Sgemm(Fed):
         return scratch(problem)
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
-        return parts_of_tiles(problem, config, "fma")
+        return parts_of_tiles(problem, config, "fma", 1)
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
-        return part_macros(problem, config, "fma")
+        return part_macros(problem, config, "fma", 1)
 
     def maps(
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
