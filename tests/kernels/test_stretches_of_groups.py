@@ -64,6 +64,8 @@ def run_cut(
     kernel, _, config = WAYS[way]
     launch, scratch, result = launched(product, kernel, config, replace(H200, sms=sms))
     assert scratch is not None
+    # a driver is passed Python's integers
+    assert all(type(number) is int for number in (*launch.grid, *launch.scratch))
     machine.run(launch, sanitize=seed is not None, seed=seed, counting=False, residency=launch.grid[0])
     scratch.require_zero_flags()
     of_block = scratch.partials.reshape(launch.grid[0], -1)

@@ -82,7 +82,9 @@ def resident_blocks(family: Family, unit: str, config: Config, problem: Problem,
     if unit == "fma" and problem.accumulator != "float64":
         fours = by_fours(family, problem) or config.stages > MOVED
         registers = simt_registers(config.tm * config.tn, fours, config.threads)
-    return max(1, device.blocks_resident(config.threads, registers, family.shared_bytes(problem, config)))
+    return max(
+        1, device.blocks_resident(config.threads, registers, int(family.shared_bytes(problem, config)))
+    )
 
 
 def by_fours(family: Family, problem: Problem) -> bool:
