@@ -11,7 +11,7 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
 from lapidist.kernels.blocks.family import Blocks
-from lapidist.kernels.blocks.group_parts import MEASURED, part_macros, parts_of_tiles
+from lapidist.kernels.blocks.group_parts import MEASURED, OF_THREADS, Waves, part_macros, parts_of_tiles
 from lapidist.kernels.blocks.splits import by_fours, resident_blocks
 from lapidist.kernels.budgets import simt_registers
 from lapidist.kernels.kernel import FMA_TYPES, Kernel
@@ -62,7 +62,13 @@ class Simt(Blocks):
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         if problem.modes.ragged is None:
             return 1
-        return parts_of_tiles(problem, config, self.unit, self.blocks_together(problem, config))
+        return parts_of_tiles(
+            problem, config, self.unit, self.blocks_together(problem, config), self.waves(problem)
+        )
+
+    def waves(self, problem: Problem) -> Waves:
+        """The most waves of groups' tiles of which the last ones are cut."""
+        return OF_THREADS
 
     def blocks_together(self, problem: Problem, config: Config) -> int:
         """Blocks on an SM, of the chip whose times are known."""
@@ -71,7 +77,9 @@ class Simt(Blocks):
     def part_macros(self, problem: Problem, config: Config) -> Mapping[str, object]:
         if problem.modes.ragged is None:
             return {}
-        return part_macros(problem, config, self.unit, self.blocks_together(problem, config))
+        return part_macros(
+            problem, config, self.unit, self.blocks_together(problem, config), self.waves(problem)
+        )
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
         of_thread, fours = config.tm * config.tn, by_fours(self, problem)

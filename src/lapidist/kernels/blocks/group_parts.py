@@ -5,6 +5,7 @@ gemm/simt.cu and gemm/sgemm.cu.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from lapidist.config import Config
 from lapidist.device import CHIPS
@@ -16,15 +17,33 @@ from lapidist.schedule.grid import ceil_div
 from lapidist.schedule.schedule_options import TURNSTILE
 
 MOST_PARTS = 8
-# After so many tiles for each SM, the last wave hardly matters. Fewer where groups cut k: all tiles are then
-# in stretches, whose blocks read other lines at the same time.
-MOST_TILES, MOST_TILES_OF_DEPTH = 24, 8
+
+
+class Waves(NamedTuple):
+    """The most waves of tiles of which the last ones are cut: where groups have one k, and where they cut
+    it.
+    """
+
+    rows: int
+    depth: int
+
+
+# On an H200, beside whole tiles. With more waves the last one hardly matters, or blocks that stay on the chip
+# are slower than ones that come and go. Where k is cut, an empty tile counts as one step, but is stored, too.
+OF_DOUBLES = Waves(
+    5, 1
+)  # lengths by Zipf's law 1.17 to 1.27 times as fast; k cut: 2.0; with even ones 0.93 to 1.06
+OF_THREADS = Waves(1, 1)  # 1.30; 1.67, with even lengths 0.92
+OF_TMA = Waves(
+    0, 2
+)  # main loops of rows slow down by a sixth; k cut: 1.6 to 2.2, with even lengths 0.82 to 0.93
+WHOLE = Waves(0, 0)
 MOST_STEPS = 1 << 19  # of a tile, so that 32 bits count those of all blocks
 MOST_TILES_OF_GROUPS = 1 << 30
 MEASURED = CHIPS["h200"]  # steps are counted for it on all chips, so that binaries are the same
 
 
-def parts_of_tiles(problem: Problem, config: Config, unit: str, together: int) -> int:
+def parts_of_tiles(problem: Problem, config: Config, unit: str, together: int, waves: Waves) -> int:
     """The most blocks that share the k of a tile. One: where rows must keep their bits whatever the lengths
     of groups are, where k is short, and where there are so many tiles that the last ones hardly matter.
     """
@@ -32,21 +51,21 @@ def parts_of_tiles(problem: Problem, config: Config, unit: str, together: int) -
     if ragged is None or problem.invariant or not config.bk:
         return 1
     steps = ceil_div(ragged.total if ragged.extent == DEPTH else problem.k, config.bk)
-    if steps > MOST_STEPS or too_many_tiles(problem, ragged, config):
+    if steps > MOST_STEPS or too_many_tiles(problem, ragged, config, together, waves):
         return 1
     return max(1, min(MOST_PARTS, steps // least_steps(problem, config, unit, together)))
 
 
-def too_many_tiles(problem: Problem, ragged: Ragged, config: Config) -> bool:
+def too_many_tiles(problem: Problem, ragged: Ragged, config: Config, together: int, waves: Waves) -> bool:
     """Whether the last ones hardly matter. Wrong ends may give all lines to each group: 32 bits count
     those, too.
     """
     m = ragged.total if ragged.extent == ROWS else problem.m
     n = ragged.total if ragged.extent == COLS else problem.n
-    tiles = ceil_div(m, config.bm) * ceil_div(n, config.bn)
+    tiles, blocks = ceil_div(m, config.bm) * ceil_div(n, config.bn), MEASURED.sms * together
     if ragged.extent == DEPTH:
-        return ragged.groups * tiles > MOST_TILES_OF_DEPTH * MEASURED.sms
-    return tiles > MOST_TILES * MEASURED.sms or ragged.groups * tiles > MOST_TILES_OF_GROUPS
+        return ragged.groups * tiles > waves.depth * blocks
+    return tiles > waves.rows * blocks or ragged.groups * tiles > MOST_TILES_OF_GROUPS
 
 
 def least_steps(problem: Problem, config: Config, unit: str, together: int) -> int:
@@ -59,8 +78,10 @@ def least_steps(problem: Problem, config: Config, unit: str, together: int) -> i
     return max(1, math.ceil((first + by_byte * tile_bytes) * rate / (2 * config.bm * config.bn * config.bk)))
 
 
-def part_macros(problem: Problem, config: Config, unit: str, together: int) -> dict[str, object]:
-    parts = parts_of_tiles(problem, config, unit, together)
+def part_macros(
+    problem: Problem, config: Config, unit: str, together: int, waves: Waves
+) -> dict[str, object]:
+    parts = parts_of_tiles(problem, config, unit, together, waves)
     if parts == 1:
         return {}
     least = least_steps(problem, config, unit, together)

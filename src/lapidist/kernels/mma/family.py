@@ -12,6 +12,7 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import MATHS, TF32, size_of
+from lapidist.kernels.blocks.group_parts import OF_DOUBLES, WHOLE, Waves
 from lapidist.kernels.budgets import MOST_REGISTERS, REGISTERS_OF_SM, mma_registers
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.ladder import Ladder
@@ -102,6 +103,9 @@ class Mma(Simt):
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return staged_bytes(problem, config)
+
+    def waves(self, problem: Problem) -> Waves:
+        return OF_DOUBLES if problem.accumulator == "float64" else WHOLE
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
         return {"BLOCKS": assembled_blocks(problem, config), **self.part_macros(problem, config)}
