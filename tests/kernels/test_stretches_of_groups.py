@@ -76,16 +76,18 @@ def stretches_inside_tiles(
     """How many stretches of SMALL's tiles end inside one, and so leave sums."""
     first, last = others
     if extent == "k":
-        tiles = ceil_div(first, SMALL.bm) * ceil_div(last, SMALL.bn)
-        steps = [max(1, ceil_div(length, SMALL.bk)) for length in lengths for _ in range(tiles)]
+        of_each = ceil_div(first, SMALL.bm) * ceil_div(last, SMALL.bn)
+        steps = [ceil_div(length, SMALL.bk) for length in lengths if length for _ in range(of_each)]
+        tiles = len(lengths) * of_each
     else:
         lines = sum(ceil_div(length, SMALL.bm) for length in lengths)
-        steps = [ceil_div(last, SMALL.bk)] * (lines * ceil_div(first, SMALL.bn) % blocks)
+        tiles = lines * ceil_div(first, SMALL.bn) % blocks
+        steps = [ceil_div(last, SMALL.bk)] * tiles
     if not steps:
         return 0
     each = max(ceil_div(sum(steps), blocks), LEAST, ceil_div(max(steps), MOST_PARTS))
     alone = 1 if extent == "k" else ceil_div(len(steps) * together, blocks)
-    if (each + LEAST) * together > alone * max(steps) and len(steps) <= blocks:
+    if (each + LEAST) * together > alone * max(steps) and tiles <= blocks:
         return 0
     ends = set(accumulate(steps))
     return sum(place not in ends for place in range(each, sum(steps), each))

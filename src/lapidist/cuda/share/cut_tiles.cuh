@@ -5,7 +5,7 @@
 //   whole tiles, every block one at a time | a stretch for each block of the steps of k of all tiles that are left
 //
 // Where groups have one k, less than a wave is left. Where groups cut k itself, tiles have unequal steps, and all of
-// them are left. A block computes its stretch backwards:
+// them are left but those of empty groups, which have none. A block computes its stretch backwards:
 //
 //   block 0         block 1         block 2          the last block of a tile finishes it
 //   [ tile 0   ......... ][ tile 1 .........  ]      1 leaves sums of tile 1 for 2, and then finishes tile 0
@@ -45,6 +45,7 @@ struct WholeTiles {
 };
 struct BlockStretch {
   int whole;  // tiles
+  bool cuts;  // where groups cut k: all tiles but those of empty groups, which are stored whole
   int each;   // steps of a stretch
   int begin, left;
 
@@ -65,8 +66,8 @@ struct BlockStretch {
     const int alone = RAGGED == RAGGED_K ? 1 : ceil_div(left_tiles * TOGETHER, blocks);
     const bool pays = K > 0 && (each + LEAST_STEPS) * TOGETHER <= alone * longest;
     if constexpr (RAGGED == RAGGED_K) {
-      if (K == 0 || (!pays && whole <= blocks)) all = 0;
-      else whole = 0;
+      cuts = K > 0 && (pays || whole > blocks);
+      if (!cuts) all = 0;
     } else if (!pays) {
       each = longest;
     }

@@ -78,6 +78,21 @@ struct FoundGroupTiles : TileOfGroup {
       return walk.find(number, group, tile);
     }
   }
+  // The next whole tile.
+  __device__ __forceinline__ bool find_whole(int of_matrix, int& tile) {
+    if constexpr (!CUTS_TILES) {
+      if (!find_tile(at, of_matrix, tile)) return false;
+      at += gridDim.x;
+      return true;
+    }
+#pragma unroll 1
+    while (at < stretch.whole) {
+      find_tile(at, of_matrix, tile);
+      at += gridDim.x;
+      if (RAGGED != RAGGED_K || !stretch.cuts || group.begin == group.end) return true;
+    }
+    return false;
+  }
   // The part of a tile that comes next in the stretch.
   __device__ __forceinline__ void find_part(int of_matrix, int& tile) {
     const int last = stretch.last();
@@ -99,9 +114,7 @@ struct FoundGroupTiles : TileOfGroup {
   template <int BAND>
   __device__ __forceinline__ bool find(int tiles_m, int tiles_n) {
     int tile;
-    if (!CUTS_TILES || at < stretch.whole) {
-      if (!find_tile(at, tiles_m * tiles_n, tile)) return false;
-      at += gridDim.x;
+    if (find_whole(tiles_m * tiles_n, tile)) {
       unit.k_begin = 0, unit.k_end = MANY_STEPS, unit.peer = 0, unit.peers = 1;
     } else {
       if (stretch.left == 0) return false;

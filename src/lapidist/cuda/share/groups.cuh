@@ -59,9 +59,8 @@ struct GroupWalk {
 
   __device__ __forceinline__ GroupWalk(const Ragged& ragged, int across) : ragged(ragged), across(across) {}
 
-  // Of an empty group, one step of k counts, as its zeros are stored.
   __device__ __forceinline__ static int lines_of(const Group& group) {
-    return max_of(RAGGED == RAGGED_K, ceil_div(group.end - group.begin, Lines));
+    return ceil_div(group.end - group.begin, Lines);
   }
   __device__ __forceinline__ void look_at_next() {
     const int lane = threadIdx.x % 32;
