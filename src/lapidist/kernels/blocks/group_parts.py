@@ -28,15 +28,11 @@ class Waves(NamedTuple):
     depth: int
 
 
-# On an H200, beside whole tiles. With more waves the last one hardly matters, or blocks that stay on the chip
-# are slower than ones that come and go. Where k is cut, an empty tile counts as one step, but is stored, too.
-OF_DOUBLES = Waves(
-    5, 1
-)  # lengths by Zipf's law 1.17 to 1.27 times as fast; k cut: 2.0; with even ones 0.93 to 1.06
-OF_THREADS = Waves(1, 1)  # 1.30; 1.67, with even lengths 0.92
-OF_TMA = Waves(
-    0, 2
-)  # main loops of rows slow down by a sixth; k cut: 1.6 to 2.2, with even lengths 0.82 to 0.93
+# How many times as fast as whole tiles on an H200, with lengths by Zipf's law; then with even ones. With more
+# waves the last one hardly matters, or blocks that stay on the chip are slower than ones that come and go.
+OF_DOUBLES = Waves(5, 1)  # rows 1.17 to 1.27, 0.97 to 1.06; k cut 1.99, 0.93
+OF_THREADS = Waves(1, 1)  # rows 1.30, 1.00; k cut 1.67, 0.92
+OF_TMA = Waves(0, 2)  # main loops of rows slow down by a sixth; k cut 1.59 to 2.16, 0.82 to 0.93
 WHOLE = Waves(0, 0)
 MOST_STEPS = 1 << 19  # of a tile, so that 32 bits count those of all blocks
 MOST_TILES_OF_GROUPS = 1 << 30
