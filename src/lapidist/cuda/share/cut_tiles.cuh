@@ -38,6 +38,7 @@ __device__ __forceinline__ int most_steps(const Ragged& ragged) {
 
 struct WholeTiles {
   static constexpr int whole = 0, left = 0;
+  static constexpr bool cuts = false;
   template <typename Walk>
   __device__ __forceinline__ WholeTiles(Walk&, const Ragged&, int) {}
   __device__ __forceinline__ static int last() { return 0; }

@@ -84,14 +84,15 @@ struct FoundGroupTiles : TileOfGroup {
       if (!find_tile(at, of_matrix, tile)) return false;
       at += gridDim.x;
       return true;
-    }
+    } else {
 #pragma unroll 1
-    while (at < stretch.whole) {
-      find_tile(at, of_matrix, tile);
-      at += gridDim.x;
-      if (RAGGED != RAGGED_K || !stretch.cuts || group.begin == group.end) return true;
+      while (at < stretch.whole) {
+        find_tile(at, of_matrix, tile);
+        at += gridDim.x;
+        if (RAGGED != RAGGED_K || !stretch.cuts || group.begin == group.end) return true;
+      }
+      return false;
     }
-    return false;
   }
   // The part of a tile that comes next in the stretch.
   __device__ __forceinline__ void find_part(int of_matrix, int& tile) {

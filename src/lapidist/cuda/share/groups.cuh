@@ -66,7 +66,7 @@ struct GroupWalk {
     const int lane = threadIdx.x % 32;
     first += 32, before += all;
     mine = first + lane < ragged.groups ? group_at(ragged, first + lane) : Group{first + lane, 0, 0};
-    upto = scanned(mine.number < ragged.groups ? lines_of(mine) * across : 0);
+    upto = scanned(lines_of(mine) * across);
     all = __shfl_sync(0xffffffffu, upto, 31);
   }
 
