@@ -275,6 +275,29 @@ def test_counts_lie_inside_their_matrix() -> None:
         lapidist.grouped(np.zeros((4, 8, 4), np.float32)[::2], b, counts=np.int32([8, 2]))
 
 
+@pytest.mark.parametrize("place", [PLACES[0], PLACES[2]], ids=["host", "mma"])
+@pytest.mark.parametrize(("of_row", "of_b"), [((), (3, 40)), ((2,), (3, 2, 1))], ids=["lines", "blocks"])
+def test_factors_of_counted_rows(
+    rng: np.random.Generator, place: dict[str, Any], of_row: tuple[int, ...], of_b: tuple[int, ...]
+) -> None:
+    """They are shaped as the rows of each group, or as those of all groups one after another."""
+    a, b = (whole(rng, shape, ml_dtypes.float8_e4m3fn) for shape in ((3, 16, 256), (3, 256, 40)))
+    factors, counts = 2.0 ** whole(rng, (3, 16, *of_row)), np.int32([0, 3, 16])
+    how: dict[str, Any] = {"counts": counts, "scale_b": 2.0 ** whole(rng, of_b), **place}
+    shaped = lapidist.grouped(a, b, scale_a=factors, **how)
+    tall = lapidist.grouped(a, b, scale_a=factors.reshape(48, *of_row), **how)
+    for group, count in enumerate(counts):
+        values = factors[group].repeat(128, 1) if of_row else factors[group][:, None]
+        columns = how["scale_b"][group].repeat(128, 0) if of_row else how["scale_b"][group]
+        expected = (a[group].astype("f8") * values) @ (b[group].astype("f8") * columns)
+        for found in (shaped, tall):
+            assert np.array_equal(found[group, :count].astype("f8"), expected[:count])
+    with pytest.raises(
+        ShapeError, match="scale_a: with counts, factors of groups must lie one after another"
+    ):
+        lapidist.grouped(a, b, scale_a=np.ones((6, 16, *of_row), np.float32)[::2], **how)
+
+
 def test_indices_of_another_type() -> None:
     with pytest.raises(DTypeError, match="gather_a: must have the type of offsets, int32"):
         lapidist.grouped(A, B, ENDS, gather_a=np.zeros(TOTAL, np.int64))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,15 @@ def test_alpha_beta_and_c_of_gradients(rng: np.random.Generator, kernel: str) ->
     found = lapidist.grouped(
         product.a, product.b, product.ends, c, alpha=2.0, beta=-1.0, device="machine", kernel=kernel
     )
+    assert np.array_equal(found, 2 * product.expected - c)
+
+
+@pytest.mark.parametrize("place", [{"device": "machine", "kernel": "simt"}, {}], ids=["simt", "host"])
+def test_alpha_and_beta_of_gradients_lie_in_memory(rng: np.random.Generator, place: dict[str, Any]) -> None:
+    product = group_product(rng, "k", [0, 33, 1], (40, 24), "float32", 0, (True, False))
+    c = rng.integers(-3, 4, product.expected.shape).astype(np.float32)
+    alpha, beta = np.array(2, np.float32), np.array(-1, np.float32)
+    found = lapidist.grouped(product.a, product.b, product.ends, c, alpha=alpha, beta=beta, **place)
     assert np.array_equal(found, 2 * product.expected - c)
 
 

@@ -84,6 +84,7 @@ class FactorOperands(Part):
                 )
             scale_of(self._of_one(operand), *self._lines(name))
             return operand
+        operand = one_after_another(operand, groups)
         scale = scale_of(operand, *self._lines(name))
         if groups.ragged.extent == DEPTH and scale.along_k:
             raise ShapeError(
@@ -161,6 +162,19 @@ class FactorOperands(Part):
 
 
 NAMES = ("scale_a", "scale_b")
+
+
+def one_after_another(operand: Operand, groups: Grouping) -> Operand:
+    """With counts, factors of all groups' rows: shaped as those of each, they are viewed as one stack."""
+    shape, strides, most = operand.shape, operand.strides, groups.ragged.most
+    if not most or len(shape) < 2 or shape[:2] != (groups.count, most):
+        return operand
+    if shape[0] > 1 and strides[0] != most * strides[1]:
+        raise ShapeError(
+            f"{operand.name}: with counts, factors of groups must lie one after another; got strides"
+            f" {strides} of shape {shape}. Copy it"
+        )
+    return operand.viewed((shape[0] * most, *shape[2:]), strides[1:])
 
 
 def product_of_numbers(factors: Factors) -> float:

@@ -126,6 +126,8 @@ class GroupOperands(Part):
         return Extents((count, m, n) if self._counted else (m, n), False, False)
 
     def _require_rows_for(self, indices: IndexOperands, extent: str) -> None:
+        if not indices.arrays:  # alpha or beta alone lie in memory
+            return
         if extent != ROWS or self._counted or any(len(index.shape) > 1 for index in indices.arrays):
             raise ArgumentError(
                 "gather_a, scatter_d: are for rows that offsets cut, one index for each; the groups are of"

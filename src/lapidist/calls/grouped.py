@@ -79,8 +79,8 @@ def grouped(
     counts : array of int32 or int64, optional
         In place of offsets, for a (groups, most, k): how many rows of each matrix there are.
     alpha, beta, out, trans_a, trans_b, out_dtype, acc_dtype, precision, scale_a, scale_b, promote
-        As in `gemm`. Factors of a group's own matrix stand behind its number: scale_b (groups, n), say. Of
-        gathered rows, scale_a has those of a as it lies.
+        As in `gemm`. Factors of a group's own matrix stand behind its number: scale_b (groups, n), say.
+        With counts, scale_a may be (groups, most). Of gathered rows, it has those of a as it lies.
     gather_a, scatter_d : array of the type of offsets, optional
         As in `gemm`: tokens by their indices, in the order of the groups, and rows of out.
     epilogue : epilogue with its operands, optional

@@ -144,6 +144,10 @@ class Family(ABC):
         """The most blocks that share the k of a tile of groups, as the device decides."""
         return 1
 
+    def blocks_of_sm(self, problem: Problem, kernel: Kernel, config: Config, device: Device) -> int:
+        """Blocks that stay on an SM at once, if tiles of groups are cut."""
+        return kernel.persistent
+
     def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
         """Whether the kernel makes D and its factors itself, from whole groups of columns. `peers`: blocks of
         a cluster that share a tile.

@@ -185,14 +185,17 @@ class Kernel:
 
     def grid_of_groups(self, problem: Problem, ragged: Ragged, config: Config, device: Device) -> int:
         """Blocks of a grouped product, which loop over tiles: no more than the groups can have. Those of a
-        persistent kernel are on the chip at once.
+        persistent kernel are on the chip at once, and so are those that share tiles.
         """
         high, wide = config.bm * config.cluster_m, config.bn * config.cluster_n
         rows = ragged.tiles(high) if ragged.extent == ROWS else -(-problem.m // high)
         columns = ragged.tiles(wide) if ragged.extent == COLS else -(-problem.n // wide)
         clusters = rows * columns * (ragged.groups if ragged.extent == DEPTH else 1)
-        clusters *= self.family.parts_of_tiles(problem, config)
+        parts = self.family.parts_of_tiles(problem, config)
+        clusters *= parts
         waves = self.persistent or WAVES_OF_GROUPS
+        if parts > 1:
+            waves = self.family.blocks_of_sm(problem, self, config, device)
         helpers = self.family.scratch(problem)[1] // PACKED_BYTES
         most = device.clusters_resident(config.cluster) * waves
         return max(1, min(max(clusters, helpers), most)) * config.cluster

@@ -11,7 +11,8 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
 from lapidist.kernels.blocks.family import Blocks
-from lapidist.kernels.blocks.splits import by_fours
+from lapidist.kernels.blocks.group_parts import MEASURED, OF_THREADS, Waves, part_macros, parts_of_tiles
+from lapidist.kernels.blocks.splits import by_fours, resident_blocks
 from lapidist.kernels.budgets import simt_registers
 from lapidist.kernels.kernel import FMA_TYPES, Kernel
 from lapidist.kernels.macros import ALONG_K, ALONG_N, in_modes
@@ -35,6 +36,7 @@ SIMT_PARAMETERS: Parameters = (
 
 
 class Simt(Blocks):
+    unit = "fma"
     parameters = SIMT_PARAMETERS
     takes_groups = True
     guards = True
@@ -57,11 +59,34 @@ class Simt(Blocks):
             macros["Out"] = TYPES[problem.out_dtype].c_type
         return in_modes(problem.modes, macros)
 
+    def parts_of_tiles(self, problem: Problem, config: Config) -> int:
+        if problem.modes.ragged is None:
+            return 1
+        return parts_of_tiles(
+            problem, config, self.unit, self.blocks_together(problem, config), self.waves(problem)
+        )
+
+    def waves(self, problem: Problem) -> Waves:
+        """The most waves of groups' tiles of which the last ones are cut."""
+        return OF_THREADS
+
+    def blocks_together(self, problem: Problem, config: Config) -> int:
+        """Blocks on an SM, of the chip whose times are known."""
+        return resident_blocks(self, self.unit, config, problem, MEASURED)
+
+    def part_macros(self, problem: Problem, config: Config) -> Mapping[str, object]:
+        if problem.modes.ragged is None:
+            return {}
+        return part_macros(
+            problem, config, self.unit, self.blocks_together(problem, config), self.waves(problem)
+        )
+
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
         of_thread, fours = config.tm * config.tn, by_fours(self, problem)
         return {
             "REGISTERS_COPIED": simt_registers(of_thread, True, config.threads),
             "REGISTERS_MOVED": simt_registers(of_thread, fours, config.threads),
+            **self.part_macros(problem, config),
         }
 
     def short_tile_first(self, config: Knobs) -> Any:

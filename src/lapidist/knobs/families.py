@@ -28,6 +28,11 @@ from lapidist.launch import MOST_PAIRS
 STORED_AS_READ = Knob("Out", "the type of C and D", same_as("T"), TYPE)
 BATCHED = Knob("BATCHED", "0: a single matrix", 0)
 
+PARTS_OF_GROUPS: Knobs = (
+    Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
+    Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),
+    Knob("TOGETHER", "blocks that share an SM's unit", 1),
+)
 SMALL: Knobs = (*COMMON, STORED_AS_READ, *CONTIGUOUS, *ADDEND, *TILE)
 SLICES = Knob("SLICES", "slices of each stage's k, computed by different warps", 1, MACRO)
 REGISTERS: Knobs = (
@@ -53,6 +58,7 @@ SIMT: Knobs = (
     *MODES,
     *EPILOGUE,
     *REDUCTION,
+    *PARTS_OF_GROUPS,
 )
 MMA: Knobs = (
     *TENSOR,
@@ -63,6 +69,7 @@ MMA: Knobs = (
     *FACTORS,
     Knob("BLOCKS", "blocks on an SM at once, for which the assembler saves registers"),
     *REDUCTION,
+    *PARTS_OF_GROUPS,
 )
 
 # ---- sgemm ----
@@ -89,6 +96,7 @@ SGEMM: Knobs = (
     *EPILOGUE,
     # With the turnstile, such statements made the assembler put sums in one bank, and slowed the main loop.
     *redefined(REDUCTION, SHARERS=256, SUMS_BY_EIGHTS=same_as("SEPARATE")),
+    *PARTS_OF_GROUPS,
 )
 
 # ---- wgmma ----
@@ -163,8 +171,7 @@ FAMILY: Knobs = (
     ),
     Knob("OWNERS", "ranks that own rows of D, each with a map of its own; 0: D is one matrix", 0, MACRO),
     BATCHED,
-    Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
-    Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),
+    *PARTS_OF_GROUPS,
     Knob("A_ROWS", "rows of A, rounded up to 16, if they are few; else BM", same_as("BM")),
     Knob("PACK_A", PACKED, 0),
     Knob("PACK_B", f"{PACKED}; 2: it is also transposed, as wgmma reads its type K-major only", 0),

@@ -49,6 +49,7 @@ SHARED: Knobs = (
     *FACTORS,
     *WGMMA,
     *redefined(REDUCTION, WALK_OF_REDUCTION=1),
+    *families.PARTS_OF_GROUPS,
 )
 
 EMULATED: Knobs = (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lapidist.planning.cost_table import LESSON
 from lapidist.planning.fitted_times import origin
+from lapidist.problems.ragged import DEPTH
 from lapidist.visible import visible
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def plan_text(plan: Plan) -> str:
             if plan.schedule is None
             else [f"  schedule  {plan.schedule}{clusters}".replace("\n", "\n          ")]
         ),
+        *shared_by_device(plan),
         *([f"  unshared  {plan.unshared}"] if plan.unshared else []),
         (
             f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace"
@@ -46,3 +48,14 @@ def plan_text(plan: Plan) -> str:
         ),
     ]
     return visible("\n".join(lines))
+
+
+def shared_by_device(plan: Plan) -> list[str]:
+    """Which tiles of groups the device cuts, once it reads how long groups are."""
+    least = dict(plan.problem_macros).get("LEAST_STEPS")
+    if least is None:
+        return []
+    tiles = "all tiles" if plan.problem.modes.cuts(DEPTH) else "tiles that are left over full waves"
+    return [
+        f"  schedule  blocks share {tiles}, as groups end; it pays from {least} steps of k for each block on"
+    ]

@@ -31,6 +31,7 @@ from lapidist.dtypes import accumulators_of, short_name, size_of
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.rules.problem_facts import fragment
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import DEPTH
 from lapidist.schedule import Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ceil_div
 
@@ -83,8 +84,8 @@ class SharedTiles:
 
 @dataclass(frozen=True, slots=True)
 class CutsOfGroups:
-    """The last tiles of groups, which the device cuts when it knows how many there are. Equal lengths of
-    groups are cut alike by plans with these numbers.
+    """The last tiles of groups, which the device cuts when it knows how many there are; all of them, where
+    groups cut k. Equal lengths of groups are cut alike by plans with these numbers.
     """
 
     parts: int
@@ -92,12 +93,13 @@ class CutsOfGroups:
     rows: int
     cols: int
     clusters: int
+    of_all: bool
     reduction = "device"
 
     def __str__(self) -> str:
         return (
-            f"the last tiles of {self.rows} x {self.cols} cut into up to {self.parts} stretches for"
-            f" {self.clusters} clusters, {ADDED[self.reduction]}"
+            f"{'all' if self.of_all else 'the last'} tiles of {self.rows} x {self.cols} cut into up to"
+            f" {self.parts} stretches for {self.clusters} clusters, {ADDED[self.reduction]}"
         )
 
 
@@ -248,7 +250,8 @@ def cuts_of_groups(problem: Problem, kernel: Kernel, config: Config, device: Dev
         return None
     rows, cols = config.bm * config.cluster_m, config.bn * config.cluster_n
     clusters = kernel.grid(problem, config, device)[0] // config.cluster
-    return CutsOfGroups(parts, config.bk, *((cols, rows) if problem.transposed else (rows, cols)), clusters)
+    tile = (cols, rows) if problem.transposed else (rows, cols)
+    return CutsOfGroups(parts, config.bk, *tile, clusters, problem.modes.cuts(DEPTH))
 
 
 def cuts_of(problem: Problem, config: Config, schedule: Schedule) -> Cuts | SharedTiles | None:

@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                          EPILOGUE_PASSED};
   extern __shared__ __align__(128) char shared[];
   const Position position(thread_now() / 32 % (THREADS / 32));
-  for (Units work(schedule, RAGGED_PASSED, M, N);
+  for (Units work(schedule, RAGGED_PASSED, M, N, K);
        work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     const Product& product = work.part(whole);
     const Task task(product, work);

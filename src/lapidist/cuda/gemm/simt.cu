@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   __shared__ __align__(16) char shared[SHARED];
   const Tiles tiles(shared);
   const Position position(threadIdx.x / 32, threadIdx.x % 32);
-  for (Units work(schedule, RAGGED_PASSED, M, N);
+  for (Units work(schedule, RAGGED_PASSED, M, N, K);
        work.next(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     const Product& product = work.part(whole);
     const Task task(product, work);

@@ -31,7 +31,7 @@ struct Product {
 };
 
 struct WorkOfWhole : WholeWork {
-  __device__ __forceinline__ WorkOfWhole(const Schedule& schedule, const Ragged&, int, int)
+  __device__ __forceinline__ WorkOfWhole(const Schedule& schedule, const Ragged&, int, int, int)
       : WholeWork(schedule) {}
   template <typename Scales>
   __device__ __forceinline__ static const Scales& factors(const Scales& scales) {
@@ -39,8 +39,8 @@ struct WorkOfWhole : WholeWork {
   }
 };
 struct WorkOfGroups : GroupedWork {
-  __device__ __forceinline__ WorkOfGroups(const Schedule&, const Ragged& ragged, int M, int N)
-      : GroupedWork(ragged, M, N) {}
+  __device__ __forceinline__ WorkOfGroups(const Schedule&, const Ragged& ragged, int M, int N, int K)
+      : GroupedWork(ragged, M, N, K) {}
   template <typename Scales>
   __device__ __forceinline__ Scales factors(const Scales& scales) const {
     return scales_of_group(scales, ragged, group.number);
@@ -66,8 +66,9 @@ struct Task {
         C(p.C),
         D(p.D) {
     const int matrix = uniform(work.unit.batch);
-    k = uniform(work.unit.k_begin) * BK + work.first_k();
-    const int there = work.ends_tile() ? p.K - k : uniform(work.unit.k_end) * BK - k;
+    const int begin = uniform(work.unit.k_begin) * BK;
+    k = begin + work.first_k();
+    const int there = work.ends_tile() ? p.K - k : uniform(work.unit.k_end) * BK - begin;
     count = SCALARS && p.alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
     inner = matrix % p.batch, outer = matrix / p.batch;
     modes = p.modes.of(matrix, p.M, p.N);

@@ -1,8 +1,9 @@
 // The units of a block, by the product that they are of: the whole one, or a group of a grouped product, of which
-// each unit is a whole tile.
+// each unit is a tile, or a part of the k of one (share/cut_tiles.cuh).
 #pragma once
 
 #include "config.cuh"
+#include "share/cut_tiles.cuh"
 #include "share/groups.cuh"
 #include "share/sharing.cuh"
 
@@ -18,7 +19,7 @@ struct WholeWork : Work {
   }
 };
 
-// A tile of a group.
+// A tile of a group, or a part of its k.
 struct TileOfGroup {
   WorkUnit unit = {0, 0, 0, 0, 0, 0, 0, 1, -1, -1, -1};
   Group group = {};
@@ -36,44 +37,95 @@ struct TileOfGroup {
     return own;
   }
 
-  // Each unit is a whole tile, of one block.
-  __device__ __forceinline__ bool ends_tile() const { return true; }
+  // Blocks have all rows of a tile.
+  __device__ __forceinline__ bool ends_tile() const { return !CUTS_TILES || unit.last(); }
   __device__ __forceinline__ bool owns_row(int) const { return true; }
   template <int ROWS>
   __device__ __forceinline__ unsigned owned_rows() const {
     return (1u << ROWS) - 1;
   }
   template <int THREADS, typename Sum, int ROWS, int COLS>
-  __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[ROWS][COLS]) const {
-    return true;
+  __device__ __forceinline__ bool combine(const Workspace& workspace, void*, Sum (&sums)[ROWS][COLS]) const {
+    return !CUTS_TILES || join_parts<THREADS>(workspace, unit, sums);
   }
 };
 
 // Finds the tiles of a block. All lanes of a warp call it together.
 struct FoundGroupTiles : TileOfGroup {
   const Ragged& ragged;
-  GroupWalk<RAGGED == RAGGED_COLS ? BN : BM> walk;
+  GroupWalk<CUTS_TILES && RAGGED == RAGGED_K ? BK : RAGGED == RAGGED_COLS ? BN : BM> walk;
   int at = blockIdx.x;  // among the tiles of all groups
+  const int K;
+  StretchOfSteps stretch;
 
-  __device__ __forceinline__ FoundGroupTiles(const Ragged& ragged, int M, int N)
-      : ragged(ragged), walk(ragged, RAGGED == RAGGED_COLS ? ceil_div(M, BM) : ceil_div(N, BN)) {}
+  __device__ __forceinline__ FoundGroupTiles(const Ragged& ragged, int M, int N, int K)
+      : ragged(ragged), walk(ragged, across(M, N)), K(K), stretch(walk, ragged, K) {}
+  // Tiles beside each other, of one line of tiles. Where steps of k are found: of each of them.
+  __device__ __forceinline__ static int across(int M, int N) {
+    const int down = ceil_div(M, BM), along = ceil_div(N, BN);
+    return CUTS_TILES && RAGGED == RAGGED_K ? down * along : RAGGED == RAGGED_COLS ? down : along;
+  }
+
+  // The group of tile `number`, and the tile's number there.
+  __device__ __forceinline__ bool find_tile(int number, int of_matrix, int& tile) {
+    if constexpr (RAGGED == RAGGED_K) {
+      const int matrix = number / of_matrix;
+      if (matrix >= ragged.groups) return false;
+      group = group_at(ragged, matrix), tile = number - matrix * of_matrix;
+      return true;
+    } else {
+      if (CUTS_TILES && number < walk.before) walk.begin_anew();
+      return walk.find(number, group, tile);
+    }
+  }
+  // The next whole tile.
+  __device__ __forceinline__ bool find_whole(int of_matrix, int& tile) {
+    if constexpr (!CUTS_TILES) {
+      if (!find_tile(at, of_matrix, tile)) return false;
+      at += gridDim.x;
+      return true;
+    } else {
+#pragma unroll 1
+      while (at < stretch.whole) {
+        find_tile(at, of_matrix, tile);
+        at += gridDim.x;
+        if (RAGGED != RAGGED_K || !stretch.cuts || group.begin == group.end) return true;
+      }
+      return false;
+    }
+  }
+  // The part of a tile that comes next in the stretch.
+  __device__ __forceinline__ void find_part(int of_matrix, int& tile) {
+    const int last = stretch.last();
+    int steps, first;  // the tile's, of those that are left
+    if constexpr (RAGGED == RAGGED_K) {
+      if (last < walk.before) walk.begin_anew();
+      int step;
+      walk.find(last, group, step);
+      steps = steps_of(group), tile = quotient(step, steps), first = last - (step - tile * steps);
+    } else {
+      steps = max_of(1, ceil_div(K, BK));
+      const int number = quotient(last, steps);
+      first = number * steps;
+      find_tile(stretch.whole + number, of_matrix, tile);
+    }
+    stretch.take(first, steps, unit);
+  }
 
   template <int BAND>
   __device__ __forceinline__ bool find(int tiles_m, int tiles_n) {
     int tile;
-    if constexpr (RAGGED == RAGGED_K) {
-      const int number = at / (tiles_m * tiles_n);
-      if (number >= ragged.groups) return false;
-      group = group_at(ragged, number), tile = at - number * tiles_m * tiles_n;
-    } else if (!walk.find(at, group, tile)) {
-      return false;
+    if (find_whole(tiles_m * tiles_n, tile)) {
+      unit.k_begin = 0, unit.k_end = MANY_STEPS, unit.peer = 0, unit.peers = 1;
+    } else {
+      if (stretch.left == 0) return false;
+      find_part(tiles_m * tiles_n, tile);
     }
     const int extent = group.end - group.begin,
               lines = RAGGED == RAGGED_ROWS ? ceil_div(extent, BM) : tiles_m,
               steps = RAGGED == RAGGED_COLS ? ceil_div(extent, BN) : tiles_n;
     place_in_band(tile, lines, steps, BAND, unit.row, unit.column);
     unit.batch = group.number;
-    at += gridDim.x;
     return true;
   }
 };

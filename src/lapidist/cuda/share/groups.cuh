@@ -48,7 +48,7 @@ __device__ __forceinline__ Group group_at(const Ragged& ragged, int number) {
 }
 
 // Finds the groups of tiles whose numbers rise. All lanes of a warp call it together: each looks at one group
-// of 32, and a scan counts the tiles before it.
+// of 32, and a scan counts the tiles before it. Where groups cut k, it finds those of steps of tiles instead.
 template <int Lines>
 struct GroupWalk {
   const Ragged& ragged;
@@ -59,11 +59,14 @@ struct GroupWalk {
 
   __device__ __forceinline__ GroupWalk(const Ragged& ragged, int across) : ragged(ragged), across(across) {}
 
+  __device__ __forceinline__ static int lines_of(const Group& group) {
+    return ceil_div(group.end - group.begin, Lines);
+  }
   __device__ __forceinline__ void look_at_next() {
     const int lane = threadIdx.x % 32;
     first += 32, before += all;
     mine = first + lane < ragged.groups ? group_at(ragged, first + lane) : Group{first + lane, 0, 0};
-    upto = scanned(ceil_div(mine.end - mine.begin, Lines) * across);
+    upto = scanned(lines_of(mine) * across);
     all = __shfl_sync(0xffffffffu, upto, 31);
   }
 
@@ -77,13 +80,15 @@ struct GroupWalk {
 #pragma unroll
       for (int i = 0; i < NEIGHBOURS; ++i) {
         const Group group = group_at(ragged, min_of(first + i, ragged.groups - 1));
-        if (first + i < ragged.groups) lines += ceil_div(group.end - group.begin, Lines);
+        if (first + i < ragged.groups) lines += lines_of(group);
       }
     }
     __syncwarp();
     upto = scanned(lines * across);
     return __shfl_sync(0xffffffffu, upto, 31);
   }
+  // Begin with the first groups again, for a tile before those that were found.
+  __device__ __forceinline__ void begin_anew() { first = -32, before = 0, all = 0; }
   // Begin with the 32 groups that tile `at` is among, behind count().
   __device__ __forceinline__ void begin_at(int at) {
     if (ragged.groups > 32 * NEIGHBOURS) return;  // a lane has groups of several places

@@ -19,6 +19,43 @@ __device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
   return reinterpret_cast<const Piece<Sum>&>(bits);
 }
 
+// Call step(16 bytes of the thread's sums, their place in the slot) for all rows that the unit owns.
+template <int THREADS, typename Sum, int ROWS, int COLS, typename Owned, typename Step>
+__device__ __forceinline__ void each_piece(void* slots, int slot, Sum (&sums)[ROWS][COLS], Owned owned,
+                                           Step step) {
+  constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
+  static_assert(COLS % EACH == 0, "a row is made of whole pieces");
+  constexpr int SLOT = ROWS * PIECES * THREADS;
+  Piece<Sum>* const start =
+      static_cast<Piece<Sum>*>(slots) + static_cast<long long>(slot) * SLOT + thread_now();
+#pragma unroll
+  for (int row = 0; row < ROWS; ++row) {
+    if (!owned(row)) continue;
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+      Piece<Sum> own;
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) own.at[i] = sums[row][piece * EACH + i];
+      step(own, start[(row * PIECES + piece) * THREADS]);
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] = own.at[i];
+    }
+  }
+}
+// Steps for it.
+template <typename Sum>
+struct AddPiece {
+  __device__ __forceinline__ void operator()(Piece<Sum>& own, Piece<Sum>& slot) const {
+    const Piece<Sum> other = load(slot);
+#pragma unroll
+    for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
+  }
+};
+template <typename Sum>
+struct LeavePiece {
+  __device__ __forceinline__ void operator()(Piece<Sum>& own, Piece<Sum>& slot) const { slot = own; }
+};
+
 // add_eight adds two pieces of a slot to eight of a thread's sums; leave_eight stores eight sums there. They
 // are asm statements to save compile time: in C++ they took a fifth of it in kernels with hundreds of sums a
 // thread.

@@ -146,6 +146,7 @@ struct Work {
       return true;
     }
     typedef Piece<Sum> Sums;
+    const auto owned = [&](int row) { return owns_row(row); };
     int* const flag = workspace.flags + unit.flag;
     const bool finishes = schedule.finishes(unit), adds = finishes || !(unit.first() || SEPARATE);
     wait_for_flag(flag, schedule.arrivals_needed(unit));
@@ -158,7 +159,7 @@ struct Work {
       reduce<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
 #endif
     } else if (ATOMIC && adds && !finishes) {
-      each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
+      each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, [](Sums& own, Sums& slot) {
 #pragma unroll
         for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
       });
@@ -167,23 +168,18 @@ struct Work {
       if constexpr (SUMS_BY_EIGHTS) {
         constexpr int EIGHTS = ROWS * COLS / 8;
         static_assert(ROWS * COLS == 8 * EIGHTS, "all of a thread's sums are handed on");
-        Sums* const slot =
+        Sums* const eights =
             static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
         if (adds && !SEPARATE)
 #pragma unroll
-          for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
+          for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
         if (!finishes)
 #pragma unroll
-          for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
+          for (int i = 0; i < EIGHTS; ++i)
+            leave_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
       } else {
-        if (adds && !SEPARATE)
-          each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
-            const Sums other = load(slot);
-#pragma unroll
-            for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
-          });
-        if (!finishes)
-          each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
+        if (adds && !SEPARATE) each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, AddPiece<Sum>());
+        if (!finishes) each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, LeavePiece<Sum>());
       }
     }
     if (!finishes) raise_flag(flag, SEPARATE ? schedule.fragments : 1);
@@ -217,29 +213,5 @@ struct Work {
         }
     }
     cluster_barrier();  // no block exits, or writes again, while a peer still reads
-  }
-
-  // Call step(16 bytes of the thread's sums, their place in the slot) for all rows that the unit owns.
-  template <int THREADS, typename Sum, int ROWS, int COLS, typename Step>
-  __device__ __forceinline__ void each_piece(const Workspace& workspace, int slot, Sum (&sums)[ROWS][COLS],
-                                             Step step) const {
-    constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
-    static_assert(COLS % EACH == 0, "a row is made of whole pieces");
-    constexpr int SLOT = ROWS * PIECES * THREADS;
-    Piece<Sum>* const start =
-        static_cast<Piece<Sum>*>(workspace.slots) + static_cast<long long>(slot) * SLOT + thread_now();
-#pragma unroll
-    for (int row = 0; row < ROWS; ++row) {
-      if (!owns_row(row)) continue;
-#pragma unroll
-      for (int piece = 0; piece < PIECES; ++piece) {
-        Piece<Sum> own;
-#pragma unroll
-        for (int i = 0; i < EACH; ++i) own.at[i] = sums[row][piece * EACH + i];
-        step(own, start[(row * PIECES + piece) * THREADS]);
-#pragma unroll
-        for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] = own.at[i];
-      }
-    }
   }
 };

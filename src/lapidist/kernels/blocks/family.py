@@ -12,7 +12,15 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.blocks.splits import FULL, Peers, refuse_cluster, splits_of, splits_of_one, worth
+from lapidist.kernels.blocks.splits import (
+    FULL,
+    Peers,
+    refuse_cluster,
+    resident,
+    splits_of,
+    splits_of_one,
+    worth,
+)
 from lapidist.kernels.blocks.time import seconds, sharing_costs, standing, stream_of, streamed
 from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.family import Family, ScalarModel
@@ -99,6 +107,9 @@ class Blocks(Family, ScalarModel):
     def worth_of_config(self, problem: Problem, kernel: Kernel, option: ScalarOption) -> float:
         return worth(problem) if option.sk_blocks > 0 else 1.0
 
+    def blocks_of_sm(self, problem: Problem, kernel: Kernel, config: Config, device: Device) -> int:
+        return resident(kernel, config, problem, device)
+
     def seconds(self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
         return seconds(problem, rows, device, options)
 
@@ -108,7 +119,7 @@ class Blocks(Family, ScalarModel):
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, option: ScheduleOption
     ) -> Schedule | None:
-        if not option.scheduled:
+        if not option.scheduled or problem.modes.ragged is not None:  # blocks find tiles of groups themselves
             return None
         grid, rows, raster = kernel.tile_grid(problem, config), kernel.sum_rows(config), kernel.raster
         if not option.sk_blocks:
@@ -124,7 +135,7 @@ class Blocks(Family, ScalarModel):
     def schedules(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
     ) -> list[Schedule | None]:
-        if not self.scheduled:
+        if not self.scheduled or problem.modes.ragged is not None:
             return [None]
         tiles, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
         per_sm, costs = sharing_costs(problem, device, kernel, config)

@@ -72,13 +72,19 @@ def worth(problem: Problem) -> float:
 
 def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
     """Blocks that an SM holds at least."""
+    return resident_blocks(kernel.family, kernel.unit, config, problem, device)
+
+
+def resident_blocks(family: Family, unit: str, config: Config, problem: Problem, device: Device) -> int:
     registers = MOST_REGISTERS
-    if kernel.unit == "mma" and problem.accumulator == "float64":
+    if unit == "mma" and problem.accumulator == "float64":
         registers = mma_registers(config.wm * config.wn)
-    if kernel.unit == "fma" and problem.accumulator != "float64":
-        fours = by_fours(kernel.family, problem) or config.stages > MOVED
+    if unit == "fma" and problem.accumulator != "float64":
+        fours = by_fours(family, problem) or config.stages > MOVED
         registers = simt_registers(config.tm * config.tn, fours, config.threads)
-    return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
+    return max(
+        1, device.blocks_resident(config.threads, registers, int(family.shared_bytes(problem, config)))
+    )
 
 
 def by_fours(family: Family, problem: Problem) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import MATHS, TF32, size_of
+from lapidist.kernels.blocks.group_parts import OF_DOUBLES, WHOLE, Waves
 from lapidist.kernels.budgets import MOST_REGISTERS, REGISTERS_OF_SM, mma_registers
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.ladder import Ladder
@@ -78,6 +79,8 @@ class Multistage(Wmma):
 class Mma(Simt):
     """gemm/mma.cu: every layout, stride, batch and size."""
 
+    unit = "mma"
+
     def macros(self, problem: Problem) -> Mapping[str, object]:
         """C is read in D's vectors if its layout allows that, else element by element. A function of pairs
         stores two columns at once.
@@ -101,8 +104,11 @@ class Mma(Simt):
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return staged_bytes(problem, config)
 
+    def waves(self, problem: Problem) -> Waves:
+        return OF_DOUBLES if problem.accumulator == "float64" else WHOLE
+
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
-        return {"BLOCKS": blocks_of_sm(problem, config)}
+        return {"BLOCKS": assembled_blocks(problem, config), **self.part_macros(problem, config)}
 
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
         """By tile; a caller's own config counts as the default one. Loads of single elements for 32 steps of
@@ -120,7 +126,7 @@ class Mma(Simt):
         return DOUBLES_LONGER[names.get(config, "mma")]
 
 
-def blocks_of_sm(problem: Problem, config: Config) -> int:
+def assembled_blocks(problem: Problem, config: Config) -> int:
     """Blocks that the assembler shall fit on an SM."""
     registers = mma_registers(config.wm * config.wn if problem.accumulator == "float64" else 0)
     if registers < MOST_REGISTERS:

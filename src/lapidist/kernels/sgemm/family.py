@@ -10,6 +10,7 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
 from lapidist.kernels import budgets
+from lapidist.kernels.blocks.group_parts import OF_TMA, part_macros, parts_of_tiles
 from lapidist.kernels.clipped_maps import refuse_cut_lines, refuse_many_lines
 from lapidist.kernels.kernel import Kernel, Types
 from lapidist.kernels.ladder import fed_bytes
@@ -97,6 +98,12 @@ class Sgemm(Fed):
 
     def scratch(self, problem: Problem) -> tuple[int, int]:
         return scratch(problem)
+
+    def parts_of_tiles(self, problem: Problem, config: Config) -> int:
+        return parts_of_tiles(problem, config, "fma", 1, OF_TMA)
+
+    def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
+        return part_macros(problem, config, "fma", 1, OF_TMA)
 
     def maps(
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int

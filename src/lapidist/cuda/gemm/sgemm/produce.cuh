@@ -26,8 +26,8 @@ __device__ __forceinline__ void load_unit(const Product& p, Pipeline& pipeline, 
 // The producer's warps give their registers to the consumers.
 __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, const Workspace& workspace) {
   give_registers_back<REGISTERS_LEFT>();
-  // to find rows of groups takes a warp, of which one thread loads
-  constexpr bool BY_WARP = RAGGED == RAGGED_ROWS;
+  // to find rows of groups, or parts of tiles, takes a warp, of which one thread loads
+  constexpr bool BY_WARP = RAGGED == RAGGED_ROWS || CUTS_TILES;
   if (BY_WARP ? threadIdx.x >= CONSUMERS + 32 : threadIdx.x != CONSUMERS) return;
   const bool loads = !BY_WARP || threadIdx.x == CONSUMERS;
   if (PACKS && loads) wait_packed(workspace);

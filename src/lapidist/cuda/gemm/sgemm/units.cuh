@@ -32,10 +32,10 @@ struct FoundUnits : FoundGroupTiles {
   Turn turn;
   template <typename Pipeline>
   __device__ __forceinline__ FoundUnits(const Product& p, Pipeline& pipeline)
-      : FoundGroupTiles(p.ragged, p.M, p.N), p(p), queue(pipeline.queue) {}
+      : FoundGroupTiles(p.ragged, p.M, p.N, p.K), p(p), queue(pipeline.queue) {}
   __device__ __forceinline__ bool next() {
     const bool more = find<RASTER>(ceil_div(p.M, BM), ceil_div(p.N, BN));
-    unit.k_end = ceil_div(depth_of(*this, p), BK);
+    unit.k_end = min_of(unit.k_end, ceil_div(depth_of(*this, p), BK));
     if (threadIdx.x % 32 == 0) publish(queue, turn, static_cast<const TileOfGroup&>(*this), more);
     return more;
   }
