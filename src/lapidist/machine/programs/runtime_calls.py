@@ -21,6 +21,7 @@ from lapidist.machine.programs.kernel_runs import KernelRuns
 from lapidist.machine.programs.modules import ProgramModule
 from lapidist.machine.programs.runtime_functions import refusal
 from lapidist.machine.ptx.syntax_tree import Kernel
+from lapidist.machine.residency import blocks_per_sm
 from lapidist.machine.run import check_tensor_map
 from lapidist.machine.tensor_map_bytes import MAGIC, MAP_BYTES, decoded, encoded
 
@@ -160,7 +161,7 @@ class RuntimeCalls:
         kernel = self.parsed(host)
         if kernel is None:
             return Answer(INVALID_FUNCTION)
-        return Answer(numbers=(chip_answers.blocks_per_sm(threads, shared + kernel_shared(kernel)),))
+        return Answer(numbers=(blocks_per_sm(threads, shared + kernel_shared(kernel)),))
 
     def dynamic_shared(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         host, blocks, threads = numbers
