@@ -33,6 +33,17 @@ extern "C" __global__ void scan(const int* x, int* sums, int* flags) {
     if (!EARLY && !NEVER) raise(flags + block);
 }
 """
+MEETING = """
+extern "C" __global__ void meet(int* count, const int* x, int* y) {
+    if (threadIdx.x) return;
+    y[blockIdx.x] = x[blockIdx.x];
+    __threadfence();
+    atomicAdd(count, 1);
+    while (LOOK < gridDim.x);
+    __threadfence();
+    y[gridDim.x + blockIdx.x] = y[(blockIdx.x + 1) % gridDim.x];
+}
+"""
 X = np.arange(1, 7, dtype="i4")
 
 
@@ -69,3 +80,22 @@ def test_a_block_behind_may_be_waited_for_if_a_chip_holds_it(monkeypatch: pytest
     assert [finding.rule for finding in scanned(forward=1)[0]] == ["residency"]
     monkeypatch.setattr(residency, "CHIP", replace(residency.CHIP, sms=1, blocks_per_sm=1))
     assert [finding.rule for finding in scanned(forward=1)[0].errors] == ["deadlock"]
+
+
+@pytest.mark.parametrize("look", ["atomicAdd(count, 0)", "atomicCAS(count, 9, 9)", "atomicOr(count, 0)"])
+def test_atomics_that_change_nothing_are_looks(look: str) -> None:
+    y = np.zeros(12, "i4")
+    found = check(MEETING, (6, 1, 1), (32, 1, 1), np.zeros(1, "i4"), X, y, seeds=2, define={"LOOK": look})
+    assert [(finding.rule, finding.seeds) for finding in found] == [("residency", (0,))]
+    assert (y[6:] == np.roll(X, -1)).all()
+
+
+def test_a_walk_through_memory_waits_for_nobody() -> None:
+    source = """extern "C" __global__ void total(const volatile int* x, int* y, int n) {
+        int sum = 0;
+        for (int i = 0; i < n; i++) sum += x[i];
+        y[blockIdx.x] = sum;
+    }"""
+    x, y = np.arange(400, dtype="i4"), np.zeros(2, "i4")
+    assert not list(check(source, (2, 1, 1), (32, 1, 1), x, y, 400, seeds=2, ignore=["equal-stores"]))
+    assert (y == x.sum()).all()

@@ -7,7 +7,7 @@ from lapidist.errors import ArgumentError
 from lapidist.launch import Launch
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.program import Program
-from lapidist.machine.ptx.basic_blocks import is_ordered_load
+from lapidist.machine.ptx.basic_blocks import may_poll
 
 CHIP = CHIPS["h200"]
 PLAIN_LANES = 16384
@@ -42,7 +42,7 @@ def resident_blocks(
     elif residency is None and seed is not None:
         residency = (1 + seed % MOST_FUZZED_CLUSTERS) * size
     elif residency is None:
-        waits = any(is_ordered_load(i) for i in program.kernel.instructions)
+        waits = any(may_poll(i) for i in program.kernel.instructions)
         residency = max(PLAIN_LANES // geometry.threads, CHIP.sms if waits else 1)
     return min(max(residency // size, 1) * size, geometry.blocks)
 

@@ -194,7 +194,7 @@ class Scheduler:
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         result = self.execute(cohort, number, lanes)
         if self.m.polls > self.poll_limit():
-            self.look_at_polls()
+            self.look_at_polls(number)
         self.m.observer.executed(number, lanes)
         self.warp_runs[number] += lanes.warps
         self.lane_runs[number] += lanes.n
@@ -222,11 +222,13 @@ class Scheduler:
         except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise self.refused(self.m.program.blocks[number], error) from error
 
-    def look_at_polls(self) -> None:
-        """Raise a deadlock after many ordered loads without a store, when no group does anything else."""
+    def look_at_polls(self, last: int) -> None:
+        """Raise a deadlock after many ordered loads without a store, when no group does anything else, nor
+        the one that ran block `last`."""
         self.m.polls = 0
         blocks = self.m.program.blocks
-        if all(blocks[number].polls for cohort in self.cohorts for number in cohort.groups):
+        waiting = [number for cohort in self.cohorts for number in cohort.groups]
+        if all(blocks[number].polls for number in [last, *waiting]):
             raise self.polled_in_vain()
 
     def poll_limit(self) -> int:

@@ -21,7 +21,7 @@ from lapidist.machine.programs.kernel_runs import KernelRuns
 from lapidist.machine.programs.modules import ProgramModule
 from lapidist.machine.programs.runtime_functions import refusal
 from lapidist.machine.ptx.syntax_tree import Kernel
-from lapidist.machine.residency import blocks_per_sm
+from lapidist.machine.residency import CHIP, blocks_per_sm
 from lapidist.machine.run import check_tensor_map
 from lapidist.machine.tensor_map_bytes import MAGIC, MAP_BYTES, decoded, encoded
 
@@ -139,7 +139,7 @@ class RuntimeCalls:
 
     def set_kernel_attribute(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         host, attribute, value = numbers
-        if attribute == MAX_SHARED_ATTRIBUTE and value > chip_answers.CHIP.shared_per_block:
+        if attribute == MAX_SHARED_ATTRIBUTE and value > CHIP.shared_per_block:
             return Answer(INVALID_VALUE)
         if attribute == MAX_SHARED_ATTRIBUTE:
             self.most_shared[host] = value
