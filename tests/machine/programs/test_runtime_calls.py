@@ -392,6 +392,7 @@ def test_tensor_maps_are_made_and_met_in_parameters(program: Program) -> None:
     assert tensor_maps(bytes(64) + answer.content + bytes(8)) == [(64, tensor)]
     assert tensor_maps(answer.content) == [(0, tensor)]
     assert tensor_maps(bytes(200)) == []
+    assert tensor_maps(answer.content[:60] + b"\xff" * 68) == []
     for place, value in ((0, 77), (3, 1), (4, 4), (2, 4097), (22, 2)):
         assert program.ask("tensor_map", *numbers[:place], value, *numbers[place + 1 :]).error == 1
 

@@ -383,11 +383,20 @@ def kernel_shared(kernel: Kernel) -> int:
 
 
 def tensor_maps(content: bytes) -> list[tuple[int, TensorMap]]:
-    """The tensor maps among the bytes of parameters, in structs, too."""
+    """The tensor maps among the bytes of parameters, in structs, too. What the driver would not have made is
+    none: a struct may have room for a map that its author never made, with bytes of an older one."""
     maps = []
     for offset in range(0, len(content) - MAP_BYTES + 1, 64):
         if content.startswith(MAGIC, offset):
             tensor = decoded(content[offset : offset + MAP_BYTES])
-            if tensor is not None:
+            if tensor is not None and is_valid(tensor):
                 maps.append((offset, tensor))
     return maps
+
+
+def is_valid(tensor: TensorMap) -> bool:
+    try:
+        check_tensor_map(0, tensor)
+    except ArgumentError:
+        return False
+    return True
