@@ -158,3 +158,20 @@ def test_a_finding_is_reported_once() -> None:
     text = kernel(SHARED + "mov.u32 %r6, %r5;" + STORE + "\nst.global.u32 [%rd3], %r6;")
     found = check(text, (1, 1, 1), (32, 1, 1), np.zeros(64, "u4"), np.zeros(64, "u4"), seeds=2)
     assert [finding.rule for finding in found] == ["uninitialised"]
+
+
+def test_what_one_block_leaves_undefined_is_its_own() -> None:
+    """Block 1 stores what nobody wrote into its shared memory, at the line by which block 0 stores its own."""
+    source = """extern "C" __global__ void sums(const int* x, int* y, int n) {
+        __shared__ int tile[256];
+        if (blockIdx.x == 0) tile[threadIdx.x] = x[threadIdx.x];
+        #pragma unroll 1
+        for (int i = 0; i < n; i++) {
+            __syncthreads();
+            if (threadIdx.x % 2) tile[threadIdx.x] += 1;
+        }
+        if (blockIdx.x == 0) y[threadIdx.x] = tile[threadIdx.x];
+    }"""
+    x, y = np.arange(256, dtype="i4"), np.zeros(256, "i4")
+    assert not list(check(source, (2, 1, 1), (256, 1, 1), x, y, 8, seeds=4))
+    assert (y == x + x % 2 * 8).all()

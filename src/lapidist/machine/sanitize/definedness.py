@@ -89,6 +89,7 @@ class Definedness:
         self.warp = warp_number(g)
         self.bits = self.warps.get(self.warp, {})
         self.on = bool(self.bits)
+        self.storing = None
 
     def executed(self, number: int, g: Lanes) -> None:
         """Forget what is not used behind a block."""
