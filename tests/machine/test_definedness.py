@@ -161,7 +161,7 @@ def test_a_finding_is_reported_once() -> None:
 
 
 def test_what_one_block_leaves_undefined_is_its_own() -> None:
-    """Block 1 stores what nobody wrote into its shared memory, at the line by which block 0 stores its own."""
+    """Block 1 stores what nobody wrote into its shared memory, at a line by which block 0 stores its own."""
     source = """extern "C" __global__ void sums(const int* x, int* y, int n) {
         __shared__ int tile[256];
         if (blockIdx.x == 0) tile[threadIdx.x] = x[threadIdx.x];

@@ -223,8 +223,7 @@ class Scheduler:
             raise self.refused(self.m.program.blocks[number], error) from error
 
     def look_at_polls(self, last: int) -> None:
-        """Raise a deadlock after many ordered loads without a store, when no group does anything else, nor
-        the one that ran block `last`."""
+        """Raise a deadlock after many looks without a store, when no group does else, nor that of `last`."""
         self.m.polls = 0
         blocks = self.m.program.blocks
         waiting = [number for cohort in self.cohorts for number in cohort.groups]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from lapidist.build.toolkit import major
@@ -387,16 +388,9 @@ def tensor_maps(content: bytes) -> list[tuple[int, TensorMap]]:
     none: a struct may have room for a map that its author never made, with bytes of an older one."""
     maps = []
     for offset in range(0, len(content) - MAP_BYTES + 1, 64):
-        if content.startswith(MAGIC, offset):
-            tensor = decoded(content[offset : offset + MAP_BYTES])
-            if tensor is not None and is_valid(tensor):
+        tensor = decoded(content[offset : offset + MAP_BYTES]) if content.startswith(MAGIC, offset) else None
+        if tensor is not None:
+            with suppress(ArgumentError):
+                check_tensor_map(offset, tensor)
                 maps.append((offset, tensor))
     return maps
-
-
-def is_valid(tensor: TensorMap) -> bool:
-    try:
-        check_tensor_map(0, tensor)
-    except ArgumentError:
-        return False
-    return True
