@@ -120,17 +120,16 @@ def run(
     judge: Callable[[MachineFault], bool] | None = None,
     earlier: Earlier | None = None,
 ) -> Report:
-    """Execute a launch, and return a `Report` of what it did. Results appear in the arrays that own
-    `launch.memory`. A faulty kernel raises a MachineFault.
+    """Execute a launch; results appear in the arrays that own its memory. A faulty kernel raises a fault.
 
     `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks.
     `merge_loads` counts neighbouring shared loads as the one wide load that the assembler makes of them.
     `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer. `residency` is how many
     blocks run at a time; with `in_order`, a schedule starts them in order, as many as a chip holds. `budget`
     is how many blocks of code may be executed in all, and `memory_budget` how many bytes the machine may
-    take beside the launch's own memory. `watch` hears of what happens, `on_progress` of how many blocks of
-    the grid have started. `judge` takes a fault that leaves the kernel's work as it is, and says whether the
-    run goes on. `earlier` is what the launches before did, which a sanitized launch overlaps."""
+    take beside the launch's own memory. `watch` hears of what happens, `on_progress` of blocks that start.
+    `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on. `earlier`
+    is what the launches before did, which a sanitized launch overlaps."""
     require_launch(launch)
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():
