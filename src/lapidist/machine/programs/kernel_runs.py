@@ -134,8 +134,8 @@ class KernelRuns:
         return ""
 
     def run_schedule(self, launch: Launch, judge: Judge, seed: int) -> MachineFault | Earlier:
-        """Run a schedule, whose effects are undone; where blocks wait for some that had not started, again
-        with blocks in order, as are those of all launches of the kernel from then on."""
+        """Run a schedule, and undo its effects. Where blocks wait for some that had not started, run it again
+        with blocks in order. So are those of the kernel's launches from then on."""
         with self.device.undone(), undone(self.heap), redirect_stdout(StringIO()):  # the plain run prints
             touched = self.run_once(launch, judge, seed)
         if not isinstance(touched, MachineFault) or touched.name != RESIDENCY:

@@ -22,8 +22,8 @@ SEEN_BY_OTHERS = COLLECTIVE | (NO_DESTINATION - {"bra"}) | {"ld", "atom", "mbarr
 
 @dataclass(frozen=True)
 class Region:
-    """The blocks of code between a branch and the block `end`, where all ways from it meet again, and the
-    registers that are written there and read from `end` on."""
+    """The blocks of code between a branch and the block `end`, where all ways from it meet again. `written`
+    are the registers that they write, and that are read from `end` on."""
 
     blocks: frozenset[int]
     end: int
@@ -65,8 +65,8 @@ class UndefinedBranches:
         return None
 
     def between(self, ways: Sequence[int], end: int, branch: int) -> list[int] | None:
-        """Blocks from `ways` on, as far as `end` or what others may see of a block; None where they lead back
-        to the branch before the end, or are many."""
+        """Blocks from `ways` on, as far as `end` or one that does more than write registers. None where they
+        lead back to the branch before the end, or are many."""
         ahead = [number for number in ways if number != end]
         for number in ahead:
             if number == branch or len(ahead) > MOST_BLOCKS:
