@@ -354,3 +354,17 @@ def test_missing_headers_of_the_cpp_libraries_are_named(monkeypatch: pytest.Monk
     monkeypatch.setattr("lapidist.build.compiler.library_paths", lambda: ())
     with pytest.raises(CompileError, match=r'pip install "nvidia-cuda-cccl=='):
         check("#include <cuda/atomic>\n" + UNROLLED, (1, 1, 1), (64, 1, 1), define={"BEYOND": 0})
+
+
+def test_warnings_never_end_a_run() -> None:
+    """Each of 120 blocks initialises its mbarrier twice, and writes its number behind that."""
+    source = """extern "C" __global__ void again(int* out) {
+        __shared__ unsigned long long m;
+        unsigned at = (unsigned)__cvta_generic_to_shared(&m);
+        for (int i = 0; i < 2; i++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at) : "memory");
+        out[blockIdx.x] = blockIdx.x;
+    }"""
+    out = np.zeros(120, "i4")
+    found = check(source, (120, 1, 1), (1, 1, 1), out, seeds=1)
+    assert [(finding.rule, finding.seeds) for finding in found] == [("mbarrier-init-again", (0, None))]
+    assert (out == np.arange(120)).all()

@@ -31,7 +31,16 @@ def fault(body: str, threads: int = 32) -> MachineFault | None:
     [
         ("add.u32 %r6, %r5, 1;", "a stored result"),
         ("and.b32 %r6, %r5, 0xFF;", "a stored result"),
-        ("setp.lt.u32 %p1, %r5, 9; @%p1 bra E; mov.u32 %r6, 8; E:", "a branch"),
+        ("setp.lt.u32 %p1, %r5, 9; @%p1 bra E; mov.u32 %r6, 8; E:", "a stored result"),
+        ("setp.lt.u32 %p1, %r5, 9; @%p1 bra A; mov.u32 %r6, 8; bra E; A: mov.u32 %r6, 9; E:",
+         "a stored result"),
+        ("setp.lt.u32 %p1, %r5, 9; @!%p1 bra E; setp.lt.u32 %p2, %t, 5; @%p2 bra E; mov.u32 %r6, 8; E:",
+         "a stored result"),
+        ("setp.lt.u32 %p1, %r5, 9; @%p1 bra E; ld.global.u32 %r6, [%in]; E:", "a branch"),
+        ("setp.lt.u32 %p1, %r5, 9; @%p1 bra E; bar.sync 0; E:", "a branch"),
+        ("L: setp.lt.u32 %p1, %r5, 9; add.u32 %r5, %r5, 1; @%p1 bra L;", "a branch"),
+        ("setp.lt.u32 %p1, %r5, 9; @%p1 bra E; mov.u32 %r7, 8; E: shl.b32 %r7, %r7, 2; cvt.u64.u32 %rd1, %r7;"
+         "add.u64 %rd1, %rd1, %in; ld.global.u32 %r6, [%rd1];", "an address"),
         ("setp.lt.u32 %p1, %r5, 9; selp.u32 %r6, 1, 2, %p1;", "a stored result"),
         ("setp.lt.u32 %p1, %r5, 9; @%p1 mov.u32 %r6, 8;", "a stored result"),
         ("setp.lt.u32 %p1, %r5, 9; @%p1 st.shared.u32 [%r1], %t;", "a branch"),
@@ -67,6 +76,9 @@ def test_what_nobody_wrote_is_found_where_it_decides(use: str, what: str) -> Non
         "st.shared.u32 [%r2], %r5; st.shared.u32 [%r2], %t; ld.shared.u32 %r6, [%r2];",
         "prmt.b32 %r6, %r5, %t, 0x7654;",
         "shl.b32 %r7, %r5, 8; cvt.u8.u32 %h1, %r7; cvt.u32.u8 %r6, %h1;",
+        "setp.lt.u32 %p1, %r5, 9; @%p1 bra E; mov.u32 %r7, 8; E:",
+        "setp.lt.u32 %p1, %r5, 9; @%p1 bra A; mov.u32 %r7, 8; bra E; A: mov.u32 %r7, 9; E:"
+        "setp.lt.u32 %p2, %t, 40; selp.u32 %r6, 1, %r7, %p2;",
         "setp.eq.u32 %p1, %r5, 1; setp.lt.and.u32 %p2, 40, %t, %p1; selp.u32 %r6, 1, 2, %p2;",
     ],
 )
@@ -146,3 +158,20 @@ def test_a_finding_is_reported_once() -> None:
     text = kernel(SHARED + "mov.u32 %r6, %r5;" + STORE + "\nst.global.u32 [%rd3], %r6;")
     found = check(text, (1, 1, 1), (32, 1, 1), np.zeros(64, "u4"), np.zeros(64, "u4"), seeds=2)
     assert [finding.rule for finding in found] == ["uninitialised"]
+
+
+def test_what_one_block_leaves_undefined_is_its_own() -> None:
+    """Block 1 stores what nobody wrote into its shared memory, at a line by which block 0 stores its own."""
+    source = """extern "C" __global__ void sums(const int* x, int* y, int n) {
+        __shared__ int tile[256];
+        if (blockIdx.x == 0) tile[threadIdx.x] = x[threadIdx.x];
+        #pragma unroll 1
+        for (int i = 0; i < n; i++) {
+            __syncthreads();
+            if (threadIdx.x % 2) tile[threadIdx.x] += 1;
+        }
+        if (blockIdx.x == 0) y[threadIdx.x] = tile[threadIdx.x];
+    }"""
+    x, y = np.arange(256, dtype="i4"), np.zeros(256, "i4")
+    assert not list(check(source, (2, 1, 1), (256, 1, 1), x, y, 8, seeds=4))
+    assert (y == x + x % 2 * 8).all()

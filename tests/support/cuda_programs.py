@@ -50,6 +50,11 @@ extern "C" __global__ void bulk(float *to) {
 extern "C" __global__ void keep(int **slot) { *slot = new int(7); }
 extern "C" __global__ void use(int **slot, int *out) { *out = **slot; }
 extern "C" __global__ void drop(int **slot) { delete *slot; }
+extern "C" __global__ void turns(volatile int *flags) {
+    int next = blockIdx.x + 1;
+    while (next < gridDim.x && !flags[next]);
+    flags[blockIdx.x] = 1;
+}
 """
 RACE_LINE, READ_LINE, SAXPY_LINE = 14, 11, 6
 HOST = r"""

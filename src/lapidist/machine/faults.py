@@ -27,6 +27,8 @@ from typing import ClassVar
 from lapidist.errors import LapidistError
 from lapidist.visible import brief
 
+RESIDENCY = "residency"  # the rule of a Deadlock that more resident blocks would end
+
 
 class PtxError(LapidistError, ValueError):
     """PTX that is malformed or uses something the machine does not know; the message has the line."""

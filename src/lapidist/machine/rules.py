@@ -41,6 +41,10 @@ RULES: dict[str, tuple[str, str]] = {
     ),
     "barrier": ("error", "a barrier used against its rules"),
     "deadlock": ("error", "no thread can go on"),
+    "residency": (
+        "warning",
+        "blocks wait for blocks that have not started: CUDA promises no order, chips start blocks in order",
+    ),
     "unreset": ("error", "a range that was zero before the launch is not after it"),
     "budget": ("error", "more work than the budget allows: a loop without end"),
     "assert": ("error", "an assert of the kernel's source did not hold"),

@@ -43,9 +43,9 @@ from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
 from lapidist.machine.named_parameters import require_named_alike
 from lapidist.machine.observer import Observer, Several
 from lapidist.machine.program import Program, compile_program
-from lapidist.machine.ptx.basic_blocks import is_ordered_load
 from lapidist.machine.ptx.merging import merged_loads
 from lapidist.machine.ptx.syntax_tree import Kernel, Variable
+from lapidist.machine.residency import resident_blocks
 from lapidist.machine.sanitize.random_orders import FuzzedScheduler
 from lapidist.machine.sanitize.sanitized_launch import Earlier
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
@@ -77,9 +77,6 @@ INSTRUCTION_SETS = (
 MAX_THREADS = 1024
 MAX_SHARED = H100.shared_per_block
 MAX_GRID = (2**31 - 1, 65535, 65535)
-PLAIN_LANES = 16384
-CHIP_BLOCKS = 132
-MOST_FUZZED_CLUSTERS = 4
 DEFAULT_BUDGET = 2_000_000
 
 
@@ -111,6 +108,7 @@ def run(
     sanitize: bool = False,
     seed: int | None = None,
     residency: int | None = None,
+    in_order: bool = False,
     exact_counts: bool = False,
     counting: bool = True,
     budget: int = DEFAULT_BUDGET,
@@ -122,17 +120,16 @@ def run(
     judge: Callable[[MachineFault], bool] | None = None,
     earlier: Earlier | None = None,
 ) -> Report:
-    """Execute a launch, and return a `Report` of what it did. Results appear in the arrays that own
-    `launch.memory`. A faulty kernel raises a MachineFault.
+    """Execute a launch; results appear in the arrays that own its memory. A faulty kernel raises a fault.
 
     `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks.
     `merge_loads` counts neighbouring shared loads as the one wide load that the assembler makes of them.
     `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer. `residency` is how many
-    blocks run at a time. `budget` is how many blocks of code may be executed in all, and `memory_budget` how
-    many bytes the machine may take beside the launch's own memory. `watch` hears of what happens.
-    `on_progress` is called with how many blocks of the grid have started, and their number, whenever some
-    start. `judge` takes a fault that leaves the kernel's work as it is, and says whether the run
-    goes on. `earlier` is what the launches before did, for a sanitized launch that overlaps with them."""
+    blocks run at a time; with `in_order`, a schedule starts them in order, as many as a chip holds. `budget`
+    is how many blocks of code may be executed in all, and `memory_budget` how many bytes the machine may
+    take beside the launch's own memory. `watch` hears of what happens, `on_progress` of blocks that start.
+    `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on. `earlier`
+    is what the launches before did, which a sanitized launch overlaps."""
     require_launch(launch)
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():
@@ -145,7 +142,7 @@ def run(
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
     schedule_seed = seed if sanitize else None
-    slots = resident_blocks(launch, geometry, residency, schedule_seed, program)
+    slots = resident_blocks(launch, geometry, residency, schedule_seed, program, in_order)
     grain = smallest_access(program, [element_size(tensor.dtype) for _, tensor in launch.tensor_maps])
     sanitized = sanitizer_memory(program, launch, geometry, slots, grain) if sanitize else {}
     require_room(program, geometry, slots, memory_budget, sanitized)
@@ -154,7 +151,7 @@ def run(
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
     counter = Counter(program.kernel, exact_counts, merged)
     machine.observer, machine.judge = counter if counting else Observer(), judge
-    scheduler = scheduler_of(machine, grain, budget, on_progress, earlier)
+    scheduler = scheduler_of(machine, grain, budget, on_progress, earlier, in_order)
     if watch is not None:
         machine.observer = Several(machine.observer, watch)
     try:
@@ -168,7 +165,12 @@ def run(
 
 
 def scheduler_of(
-    machine: Machine, grain: int, budget: int, on_progress: Progress | None, earlier: Earlier | None
+    machine: Machine,
+    grain: int,
+    budget: int,
+    on_progress: Progress | None,
+    earlier: Earlier | None,
+    in_order: bool,
 ) -> Scheduler:
     """The plain schedule, or the one that the machine's seed draws, which the sanitizer watches."""
     if machine.seed is None:
@@ -176,7 +178,7 @@ def scheduler_of(
     sanitizer = Sanitizer(machine, grain, machine.observer)
     sanitizer.launches.earlier = earlier or Earlier()
     machine.observer = sanitizer
-    return FuzzedScheduler(machine, sanitizer, machine.seed, budget, on_progress)
+    return FuzzedScheduler(machine, sanitizer, machine.seed, budget, on_progress, in_order)
 
 
 def touched_by(scheduler: Scheduler, earlier: Earlier | None) -> Earlier:
@@ -318,29 +320,6 @@ def shared_extent(program: Program, dynamic: int) -> int:
         if v.space == "shared" and v.size == 0
     ]
     return (max(starts) if starts else program.shared_static) + dynamic
-
-
-def resident_blocks(
-    launch: Launch, geometry: Geometry, residency: int | None, seed: int | None, program: Program
-) -> int:
-    """How many blocks run at once, always whole clusters: all if they meet at a barrier of the grid, else
-    `residency`.
-
-    Without one, a seed draws one to four clusters: some seeds then find blocks that wait for blocks yet to
-    start. The plain schedule takes lanes enough to keep NumPy busy, and where blocks may wait for each other
-    as many blocks as a chip has SMs."""
-    size = geometry.cluster_size
-    if launch.cooperative and residency is not None and residency < geometry.blocks:
-        rule = f"all {geometry.blocks} blocks of a cooperative launch are resident together; got {residency}"
-        raise ArgumentError(f"residency: {rule}. Leave it out")
-    if launch.cooperative or (program.syncs_grid and residency is None):
-        residency = geometry.blocks
-    elif residency is None and seed is not None:
-        residency = (1 + seed % MOST_FUZZED_CLUSTERS) * size
-    elif residency is None:
-        waits = any(is_ordered_load(i) for i in program.kernel.instructions)
-        residency = max(PLAIN_LANES // geometry.threads, CHIP_BLOCKS if waits else 1)
-    return min(max(residency // size, 1) * size, geometry.blocks)
 
 
 def require_plain(name: str, array: np.ndarray) -> None:

@@ -193,8 +193,8 @@ class Scheduler:
             )
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         result = self.execute(cohort, number, lanes)
-        if self.m.polls > POLL_LIMIT:
-            self.look_at_polls()
+        if self.m.polls > self.poll_limit():
+            self.look_at_polls(number)
         self.m.observer.executed(number, lanes)
         self.warp_runs[number] += lanes.warps
         self.lane_runs[number] += lanes.n
@@ -222,17 +222,28 @@ class Scheduler:
         except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise self.refused(self.m.program.blocks[number], error) from error
 
-    def look_at_polls(self) -> None:
-        """Raise a deadlock after many ordered loads without a store, when no group does anything else."""
+    def look_at_polls(self, last: int) -> None:
+        """Raise a deadlock after many looks without a store, when no group does else, nor that of `last`."""
         self.m.polls = 0
         blocks = self.m.program.blocks
-        if all(blocks[number].polls for cohort in self.cohorts for number in cohort.groups):
-            waiting = int((self.m.slot_block >= 0).sum())
-            rule = (
-                f"memory was polled {POLL_LIMIT} times while nobody stored to global memory; "
-                f"{waiting} blocks were resident (residency= changes that)"
-            )
-            raise self.m.fault(Deadlock, rule, self.m.polled_at)
+        waiting = [number for cohort in self.cohorts for number in cohort.groups]
+        if all(blocks[number].polls for number in [last, *waiting]):
+            raise self.polled_in_vain()
+
+    def poll_limit(self) -> int:
+        """How many ordered loads without a store are a deadlock, where no group does anything else."""
+        return POLL_LIMIT
+
+    def polled_in_vain(self) -> Deadlock:
+        rule = (
+            f"memory was polled {POLL_LIMIT} times while nobody stored to global memory; "
+            f"{self.resident} blocks were resident (residency= changes that)"
+        )
+        return self.m.fault(Deadlock, rule, self.m.polled_at)
+
+    @property
+    def resident(self) -> int:
+        return int((self.m.slot_block >= 0).sum())
 
     def refused(self, block: Block, error: Exception) -> LapidistError:
         """The error for operands that do not fit their opcode, when only NumPy noticed it."""

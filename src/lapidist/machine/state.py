@@ -104,6 +104,7 @@ class Machine:
         self.gives_up: Callable[[], bool] = lambda: False  # whether a try_wait ends without its phase
         self.impatient = False  # nobody can run: waits let go once, as try_wait may
         self.polls, self.polled_at = 0, 0  # ordered loads since the last store, and where
+        self.looks: set[tuple[int, ...]] = set()  # which they were
         self.steps = 0
         # Counts events that may let a waiting lane go on.
         self.events = 0
@@ -165,9 +166,19 @@ class Machine:
         """Note an ordered access. By such loads a kernel waits on memory: the scheduler looks whether they
         go on for ever."""
         if self.program.kernel.instructions[site].opcode == "ld":
-            self.polls += 1
-            self.polled_at = site
+            self.polled(address, offset, site)
         self.observer.ordered(address, offset, order, scope, site)
+
+    def polled(self, address: Address | MixedAddress, offset: int, site: int, changes: bool = False) -> None:
+        """Note a look at memory that others may change; an atomic may change it itself. A loop that walks
+        through memory waits for nobody: only a second look at one place counts."""
+        part = address.parts[0][1] if isinstance(address, MixedAddress) else address
+        look = site, int(part.g.block[0]), int(part.g.thread[0]), part.lo + offset, part.hi
+        if self.polls == 0:
+            self.looks.clear()
+        self.polls = 0 if changes else self.polls + (look in self.looks or self.polls == 0)
+        self.looks.add(look)
+        self.polled_at = site
 
     # -- facts --
 

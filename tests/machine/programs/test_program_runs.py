@@ -22,6 +22,7 @@ from cuda_programs import (
     ptx,
 )
 from lapidist.machine.programs.run_program import run_program
+from lapidist.machine.programs.stand_in_build import Needs, build_stand_in
 
 pytestmark = pytest.mark.c_compiler
 
@@ -183,3 +184,33 @@ def test_attributes_that_make_another_launch_are_refused(
         f"cudaLaunchAttribute{name}"
         for name in ("ProgrammaticEvent", "LaunchCompletionEvent", "DeviceUpdatableKernelNode")
     ]
+
+
+DRIVER = r"""
+#include <stdio.h>
+extern int cuInit(unsigned), cuCtxSynchronize(void), cuGetErrorName(int, const char **), cudaFree(void *);
+int main(void) {
+    const char *name;
+    int missing = cuCtxSynchronize(), named = cuGetErrorName(700, &name);
+    printf("%d %d %d %d %s\n", cuInit(0), cudaFree(0), missing, named, name);
+    return 0;
+}
+"""
+
+
+def test_a_program_may_be_linked_with_the_driver(tmp_path: Path, command: Command) -> None:
+    """No driver is installed: the stand-in is that library, too, and says what it lacks."""
+    stub = "int cuInit(unsigned f) { return 7; } int cuCtxSynchronize(void) { return 7; }"
+    (tmp_path / "cu.c").write_text(f"{stub} int cuGetErrorName(int e, const char **n) {{ return 7; }}")
+    driver = compiled(
+        tmp_path, "libcuda.so", "-shared", "-Wl,-soname,libcuda.so.1", "-fPIC", str(tmp_path / "cu.c")
+    )
+    (tmp_path / "runtime").mkdir()
+    runtime = build_stand_in(Needs(frozenset(), frozenset(), 13), tmp_path / "runtime")
+    (tmp_path / "main.c").write_text(DRIVER)
+    program = compiled(tmp_path, "linked", str(tmp_path / "main.c"), str(driver), str(runtime))
+    driver.unlink()
+    code, out, _ = command.run(program)
+    assert code == 0
+    assert out.splitlines()[0] == "0 0 801 0 cudaErrorIllegalAddress"
+    assert "note: cuCtxSynchronize was called, which the stand-in" in out

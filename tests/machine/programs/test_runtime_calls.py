@@ -392,5 +392,21 @@ def test_tensor_maps_are_made_and_met_in_parameters(program: Program) -> None:
     assert tensor_maps(bytes(64) + answer.content + bytes(8)) == [(64, tensor)]
     assert tensor_maps(answer.content) == [(0, tensor)]
     assert tensor_maps(bytes(200)) == []
+    assert tensor_maps(answer.content[:60] + b"\xff" * 68) == []
     for place, value in ((0, 77), (3, 1), (4, 4), (2, 4097), (22, 2)):
         assert program.ask("tensor_map", *numbers[:place], value, *numbers[place + 1 :]).error == 1
+
+
+def test_blocks_may_wait_for_blocks_that_a_chip_holds(program: Program) -> None:
+    """The schedule runs again, with all six blocks resident; in later launches it has them at once."""
+    program.load(ptx(), "turns")
+    for launches in (1, 2):
+        flags = program.allocate(24)
+        piece = program.memory.at(flags)
+        assert piece is not None
+        piece.array[:] = program.fill(flags, 24)
+        assert not program.launch(1, struct.pack("<Q", flags), grid=6, block=1).error
+        assert piece.array.view(np.int32).tolist() == [1] * 6
+        assert [len(finding.seeds) for _, finding in program.runs.findings()] == [1], launches
+        assert program.rules() == ["residency"]
+    assert program.runs.in_order == {"turns"}

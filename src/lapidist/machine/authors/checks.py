@@ -18,7 +18,7 @@ from lapidist.machine.authors.cuda_sources import of_cuda, of_file
 from lapidist.machine.authors.findings import Findings, Judge, require_ignorable
 from lapidist.machine.authors.framework_kernels import of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
-from lapidist.machine.faults import MachineFault
+from lapidist.machine.faults import RESIDENCY, MachineFault
 from lapidist.machine.foreign import Argument, make_launch
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.rules import require_levels
@@ -175,12 +175,14 @@ def check_launches(
     arrays = list({id(m.owner): m.owner for m in memory if isinstance(m.owner, np.ndarray)}.values())
     before = [array.copy() for array in arrays]
     reports: list[list[Report]] = [[] for _ in launches]
+    in_order = False
     for seed in [*range(seeds), None]:
-        run_all([launch for launch, _ in launches], judges, reports, seed)
-        if seed is not None:
-            for array, content in zip(arrays, before, strict=True):
-                if array.flags.writeable:
-                    np.copyto(array, content)
+        done = False
+        while not done:
+            done = run_all([launch for launch, _ in launches], judges, reports, seed, in_order)
+            in_order |= not done
+            if seed is not None:
+                put_back(arrays, before)
     found = [finding for judge in judges for finding in judge.findings(seeds + 1)]
     coverage = [
         coverage_of(judge.kernel, parse_kernel(text.ptx, text.entry), runs, text.sources)
@@ -189,10 +191,21 @@ def check_launches(
     return Findings(", ".join(judge.kernel for judge in judges), seeds + 1, found, coverage)
 
 
+def put_back(arrays: Sequence[np.ndarray], contents: Sequence[np.ndarray]) -> None:
+    for array, content in zip(arrays, contents, strict=True):
+        if array.flags.writeable:
+            np.copyto(array, content)
+
+
 def run_all(
-    launches: Sequence[Launch], judges: Sequence[Judge], reports: list[list[Report]], seed: int | None
-) -> None:
-    """One schedule: launch by launch, until one fails."""
+    launches: Sequence[Launch],
+    judges: Sequence[Judge],
+    reports: list[list[Report]],
+    seed: int | None,
+    in_order: bool,
+) -> bool:
+    """One schedule: launch by launch, until one fails. False asks for it again, with blocks in order: some
+    wait for others that had not started."""
     earlier = Earlier(known=True)
     for number, (launch, judge) in enumerate(zip(launches, judges, strict=True)):
         judge.begin(seed)
@@ -202,12 +215,14 @@ def run_all(
                 replace(launch, overlaps=launch.overlaps and (number > 0 or alone)),
                 sanitize=seed is not None,
                 seed=seed,
+                in_order=in_order,
                 counting=False,
                 judge=judge.take,
                 earlier=None if alone else earlier,
             )
         except MachineFault as fault:
             judge.take(fault)
-            return
+            return fault.name != RESIDENCY
         reports[number].append(report)
         earlier = report.touched
+    return True

@@ -15,7 +15,7 @@ LINE = re.compile(r"([^\s,]+):(\d+)")
 COMMENT = re.compile(r"lapidist:\s*ignore\s+([\w,\s-]+?)(?::|\(|$)")
 CHANGING = re.compile(r"(PTX line|lane|warp|block) (\d+|\([\d, ]*\))")  # from copy to copy of a line
 FEW = 4  # copies of a line that are named
-MOST = 100  # of a run: after so many it ends
+MOST = 100  # errors of a run: after so many it ends
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Judge:
         if level == "off" or self.is_ignored(fault):
             return True
         self.keep(fault, level)
-        self.count += 1
+        self.count += level == "error"
         return self.count < MOST
 
     def keep(self, fault: MachineFault, level: str) -> None:

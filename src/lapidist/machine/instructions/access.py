@@ -179,7 +179,6 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
             )
         return out
     address.m.observer.accessed(address, offset, values[0].dtype.itemsize, site, "atomic")
-    address.m.polls = 0
     code, n = values[0].dtype, address.g.n
     if operation == "add" and code == np.float32 and address.space == "global":
         operation = "add.ftz"
@@ -188,11 +187,13 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
     parts = [(region, np.arange(n))] if region is not None else address.by_region(offset)
     out = np.empty(n, code)
     values = tuple(np.broadcast_to(value, (n,)) for value in values)
-    base = np.broadcast_to(address.base, (n,))
+    base, changes = np.broadcast_to(address.base, (n,)), False
     for one, lanes in parts:
         view, origin = one.view(code)
         positions = (base[lanes].astype(np.int64) + (offset - origin)) // code.itemsize
         out[lanes] = atomic_rounds(view, positions, ATOMIC[operation], [value[lanes] for value in values])
+        changes |= bool((view[positions] != out[lanes]).any())
+    address.m.polled(address, offset, site, changes)
     return out
 
 

@@ -7,11 +7,10 @@ from functools import cache
 from typing import Any
 
 from lapidist.build.toolkit import major
-from lapidist.device import CHIPS, STATIC_SHARED
+from lapidist.device import STATIC_SHARED
+from lapidist.machine.residency import CHIP, RESERVED_SHARED, blocks_per_sm
 
-CHIP = CHIPS["h200"]
 NAME = b"NVIDIA H200 (in Lapidist's machine)"
-RESERVED_SHARED = 1024  # of each block
 SHARED_UNIT = 128  # bytes in which it is given
 DRAM_BYTES = 141 << 30
 PROPERTIES_BYTES = {12: 1032, 13: 1008}  # sizeof(cudaDeviceProp)
@@ -107,11 +106,6 @@ def error_text(number: int, is_name: bool) -> bytes:
     except ValueError:
         return b"unrecognized error code"
     return bytes((runtime().cudaGetErrorName if is_name else runtime().cudaGetErrorString)(error)[1])
-
-
-def blocks_per_sm(threads: int, shared_bytes: int) -> int:
-    """By threads and shared memory: how many registers a thread has, an assembler alone knows."""
-    return CHIP.blocks_resident(threads, 0, shared_bytes) if 0 < threads <= 1024 else 0
 
 
 def dynamic_shared(blocks: int, threads: int, static_bytes: int) -> int:

@@ -17,6 +17,7 @@ from lapidist.launch import Launch, Memory
 from lapidist.machine.authors.findings import Finding, Judge
 from lapidist.machine.authors.kernel_text import KernelText, demangled
 from lapidist.machine.faults import (
+    RESIDENCY,
     AssertionFailed,
     BudgetExceeded,
     Deadlock,
@@ -97,6 +98,7 @@ class KernelRuns:
         self.device, self.seeds, self.ignore, self.levels = device, seeds, ignore, levels
         self.memory_budget, self.budget, self.most_warps = memory_budget, budget, most_warps
         self.announced: set[str] = set()
+        self.in_order: set[str] = set()  # kernels whose blocks wait for blocks before or beside them
         self.judges: dict[str, Judge] = {}
         self.launches: dict[str, int] = {}
         self.earlier: dict[int, Earlier] = {}  # by seed: what the launches before did
@@ -123,14 +125,23 @@ class KernelRuns:
         """The sanitized runs. Returns why they were refused, if they were: they take more memory."""
         for seed in range(self.seeds):
             try:
-                with self.device.undone(), undone(self.heap), redirect_stdout(StringIO()):
-                    touched = self.run_once(launch, judge, seed)  # the plain run prints
+                touched = self.run_schedule(launch, judge, seed)
             except ArgumentError as error:
                 return str(error)
             if seed == 0 and isinstance(touched, Earlier):
                 sites = {i.site.line: i.site for i in parse_kernel(text.ptx, text.entry).instructions}
                 self.begin(of_touched(judge.kernel, touched.touched, sites), stream, judge)
         return ""
+
+    def run_schedule(self, launch: Launch, judge: Judge, seed: int) -> MachineFault | Earlier:
+        """Run a schedule, and undo its effects. Where blocks wait for some that had not started, run it again
+        with blocks in order. So are those of the kernel's launches from then on."""
+        with self.device.undone(), undone(self.heap), redirect_stdout(StringIO()):  # the plain run prints
+            touched = self.run_once(launch, judge, seed)
+        if not isinstance(touched, MachineFault) or touched.name != RESIDENCY:
+            return touched
+        self.in_order.add(judge.kernel)
+        return self.run_schedule(launch, judge, seed)
 
     def judge(self, name: str, sources: Mapping[str, Sequence[str]]) -> Judge:
         if name not in self.judges:
@@ -178,6 +189,7 @@ class KernelRuns:
                 replace(launch, overlaps=launch.overlaps and seed is not None),
                 sanitize=seed is not None,
                 seed=seed,
+                in_order=judge.kernel in self.in_order,
                 counting=False,
                 budget=self.budget * share,
                 memory_budget=self.memory_budget,

@@ -15,6 +15,7 @@ from lapidist.machine.programs.device_memory import ROOM, START, DeviceMemory
 from lapidist.machine.programs.kernel_runs import KernelRuns, ProgramReport
 from lapidist.machine.programs.runtime_calls import RuntimeCalls
 from lapidist.machine.programs.stand_in_build import (
+    DRIVER_FOLDER,
     build_stand_in,
     compile_program,
     libraries_of,
@@ -87,7 +88,8 @@ def served(
     """The program's exit code, as a shell has it."""
     machine_end, program_end = socket.socketpair()
     variables = dict(os.environ)
-    variables["LD_PRELOAD"] = ":".join(filter(None, (str(library), variables.get("LD_PRELOAD"))))
+    for name, first in (("LD_PRELOAD", library), ("LD_LIBRARY_PATH", library.parent / DRIVER_FOLDER)):
+        variables[name] = ":".join(filter(None, (str(first), variables.get(name))))
     variables["LAPIDIST_MACHINE"] = f"{program_end.fileno()} {memory.file} {START} {ROOM}"
     shared = (program_end.fileno(), memory.file)
     with machine_end, program_end:

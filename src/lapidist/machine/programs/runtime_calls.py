@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from lapidist.build.toolkit import major
@@ -21,6 +22,7 @@ from lapidist.machine.programs.kernel_runs import KernelRuns
 from lapidist.machine.programs.modules import ProgramModule
 from lapidist.machine.programs.runtime_functions import refusal
 from lapidist.machine.ptx.syntax_tree import Kernel
+from lapidist.machine.residency import CHIP, blocks_per_sm
 from lapidist.machine.run import check_tensor_map
 from lapidist.machine.tensor_map_bytes import MAGIC, MAP_BYTES, decoded, encoded
 
@@ -138,7 +140,7 @@ class RuntimeCalls:
 
     def set_kernel_attribute(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         host, attribute, value = numbers
-        if attribute == MAX_SHARED_ATTRIBUTE and value > chip_answers.CHIP.shared_per_block:
+        if attribute == MAX_SHARED_ATTRIBUTE and value > CHIP.shared_per_block:
             return Answer(INVALID_VALUE)
         if attribute == MAX_SHARED_ATTRIBUTE:
             self.most_shared[host] = value
@@ -160,7 +162,7 @@ class RuntimeCalls:
         kernel = self.parsed(host)
         if kernel is None:
             return Answer(INVALID_FUNCTION)
-        return Answer(numbers=(chip_answers.blocks_per_sm(threads, shared + kernel_shared(kernel)),))
+        return Answer(numbers=(blocks_per_sm(threads, shared + kernel_shared(kernel)),))
 
     def dynamic_shared(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         host, blocks, threads = numbers
@@ -382,11 +384,13 @@ def kernel_shared(kernel: Kernel) -> int:
 
 
 def tensor_maps(content: bytes) -> list[tuple[int, TensorMap]]:
-    """The tensor maps among the bytes of parameters, in structs, too."""
+    """The tensor maps among the bytes of parameters, in structs, too. What the driver would not have made is
+    none: a struct may have room for a map that its author never made, with bytes of an older one."""
     maps = []
     for offset in range(0, len(content) - MAP_BYTES + 1, 64):
-        if content.startswith(MAGIC, offset):
-            tensor = decoded(content[offset : offset + MAP_BYTES])
-            if tensor is not None:
+        tensor = decoded(content[offset : offset + MAP_BYTES]) if content.startswith(MAGIC, offset) else None
+        if tensor is not None:
+            with suppress(ArgumentError):
+                check_tensor_map(offset, tensor)
                 maps.append((offset, tensor))
     return maps

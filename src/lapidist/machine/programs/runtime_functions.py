@@ -181,6 +181,7 @@ NEWER = (
     " cudaGraphNodeGetLocalId cudaGraphNodeGetToolsId cudaGraphGetId cudaGraphExecGetId"
     " cudaGraphNodeGetParams"
 )
+DRIVER = "other functions than cuTensorMapEncodeTiled, cuInit, errors' names and texts, and the version"
 # What of a function is lacking while the rest of it is there.
 IN_PART = {
     "cudaMemcpy3D": "arrays",
@@ -188,8 +189,8 @@ IN_PART = {
     "cudaGraphAddMemcpyNode": "arrays",
     "cudaGraphAddNode": "semaphores and conditions",
     "cudaMemPoolGetAttribute": "how many bytes a pool holds",
-    "cudaGetDriverEntryPoint": "other functions than cuTensorMapEncodeTiled",
-    "cudaGetDriverEntryPointByVersion": "other functions than cuTensorMapEncodeTiled",
+    "cudaGetDriverEntryPoint": DRIVER,
+    "cudaGetDriverEntryPointByVersion": DRIVER,
     "cudaHostRegister": "reaching that memory from kernels",
     **dict.fromkeys(PEERS.split(), "a second device"),
 }

@@ -13,11 +13,13 @@ from lapidist.errors import ArgumentError, CompileError, DeviceError
 
 SOURCES = Path(__file__).parent / "runtime"
 UNDEFINED = re.compile(r"^\s+[Uw] (\w+)(?:@+([\w.]+))?", re.M)
+DEFINED = re.compile(r"^\w+ [TW] (\w+)", re.M)
 NAME = re.compile(r"(?:__)?cuda[A-Z]\w*")
 DRIVER = re.compile(r"cu[A-Z]\w*")
 PER_THREAD = ("_ptsz", "_ptds")  # calls whose default stream is the thread's
 LIBRARY = re.compile(r"libcudart\.so\.(\d+)")
 NEWEST = 13
+DRIVER_FOLDER = "driver"  # beside the stand-in, for programs that are linked with the driver
 
 
 @dataclass(frozen=True)
@@ -70,15 +72,19 @@ def compile_program(
 
 def needs_of(files: Iterable[Path]) -> Needs:
     names: set[str] = set()
+    theirs: set[str] = set()  # what one of the files has, for the others
     major = 0
     for file in files:
         flags = ["-D"] if file.suffix != ".o" else []
-        for name, version in UNDEFINED.findall(output_of([tool("nm"), *flags, str(file)], f"nm {file}")):
+        listed = output_of([tool("nm"), *flags, str(file)], f"nm {file}")
+        theirs |= set(DEFINED.findall(listed))
+        for name, version in UNDEFINED.findall(listed):
             names.add(name)
             match = LIBRARY.fullmatch(version)
             major = max(major, int(match[1]) if match else 0)
     runtime = frozenset(name for name in names if NAME.fullmatch(name))
-    return Needs(runtime, frozenset(name for name in names if DRIVER.fullmatch(name)), major or NEWEST)
+    driver = frozenset(name for name in names - theirs if DRIVER.fullmatch(name))
+    return Needs(runtime, driver, major or NEWEST)
 
 
 def require_runnable(program: Path, needs: Needs) -> None:
@@ -112,18 +118,25 @@ def libraries_of(program: Path) -> list[Path]:
 
 
 def build_stand_in(needs: Needs, folder: Path) -> Path:
-    """The shared library that takes the runtime's place, with a function for each call that it lacks."""
+    """The shared library that takes the places of the runtime and the driver, with a function for each call
+    that it lacks."""
     compiler, library = tool("cc"), folder / f"libcudart.so.{needs.major}"
     sources = sorted(map(str, SOURCES.glob("*.c")))
     flags = ["-std=gnu11", "-O0", "-fPIC", "-fvisibility=hidden", f"-DRUNTIME_VERSION={1000 * needs.major}"]
     flags += [f"-I{SOURCES}", "-shared", f"-Wl,-soname,{library.name}"]
     script = folder / "versions"
-    script.write_text(f"{library.name} {{ global: cuda*; __cuda*; local: *; }};\n")
+    driver = functions_of(sources, "DRIVER") | needs.driver
+    names = "; ".join(["cuda*", "__cuda*", *sorted(driver)])
+    script.write_text(f"{library.name} {{ global: {names}; local: *; }};\n")
+    (folder / DRIVER_FOLDER).mkdir(exist_ok=True)
+    (folder / DRIVER_FOLDER / "libcuda.so.1").unlink(missing_ok=True)
+    (folder / DRIVER_FOLDER / "libcuda.so.1").symlink_to(library)
     more = folder / "lacking.c"
     defined = functions_of(sources)
     ending = {name: name.removesuffix(e) for name in needs.runtime for e in PER_THREAD if name.endswith(e)}
     aliases = [f"-Wl,--defsym={name}={plain}" for name, plain in ending.items() if plain in defined]
     lacking = sorted(n for n in needs.runtime - defined if ending.get(n) not in defined)
+    lacking += sorted(needs.driver - functions_of(sources, "DRIVER"))
     lines = [f'API cudaError_t {name}(void) {{ return lacking("{name}"); }}' for name in lacking]
     more.write_text("\n".join(['#include "stand_in.h"', "cudaError_t lacking(const char *);", *lines, ""]))
     words = [compiler, *flags, *aliases, f"-Wl,--version-script={script}", *sources, str(more), "-lpthread"]
@@ -131,7 +144,7 @@ def build_stand_in(needs: Needs, folder: Path) -> Path:
     return library
 
 
-def functions_of(sources: Iterable[str]) -> frozenset[str]:
-    """The calls that the stand-in has."""
+def functions_of(sources: Iterable[str], kind: str = "API") -> frozenset[str]:
+    """The calls that the stand-in has, of the runtime or, as "DRIVER", of the driver."""
     text = "\n".join(Path(source).read_text() for source in sources)
-    return frozenset(re.findall(r"^API [^;{(]*?(\w+)\(", text, re.M))
+    return frozenset(re.findall(rf"^{kind} [^;{{(]*?(\w+)\(", text, re.M))

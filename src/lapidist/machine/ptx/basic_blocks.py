@@ -101,13 +101,16 @@ def build_blocks(kernel: Kernel) -> list[Block]:
         blocks.append(block)
     find_live_out(blocks)
     for block in blocks:
-        if any(is_ordered_load(i) for i in kernel.instructions[block.start : block.stop]):
+        if any(may_poll(i) for i in kernel.instructions[block.start : block.stop]):
             mark_loop(block, blocks)
     return blocks
 
 
-def is_ordered_load(i: Instruction) -> bool:
-    """Whether it is a load that may wait for another thread's store."""
+def may_poll(i: Instruction) -> bool:
+    """Whether it may wait for another thread's store: an ordered load, or an atomic that takes a lock or adds
+    nothing."""
+    if i.opcode == "atom":
+        return bool({"cas", "exch"} & set(i.mods)) or i.operands[2] == Imm(0)
     return i.opcode == "ld" and any(mod in ("acquire", "relaxed", "volatile") for mod in i.mods)
 
 

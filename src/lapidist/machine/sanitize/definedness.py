@@ -31,6 +31,7 @@ from lapidist.machine.sanitize.undefined_bits import (
     undefined_metadata,
     width_mask,
 )
+from lapidist.machine.sanitize.undefined_branches import UndefinedBranches
 from lapidist.machine.sanitize.undefined_memory import Origin, UndefinedMemory
 from lapidist.machine.state import Machine
 
@@ -67,6 +68,7 @@ class Definedness:
         self.bits: dict[str, Array] = {}
         self.storing: Storing | None = None
         self.named = cache(lambda site: frozenset(name for part in effects(self.code[site]) for name in part))
+        self.branches = UndefinedBranches(self.code, m.program.blocks)
         first = m.program.blocks[0].live_in - kept_by_guarded_loads(self.code)
         self.unset = [(name, width_mask(self.width(name))) for name in sorted(first)]
 
@@ -87,14 +89,17 @@ class Definedness:
         self.warp = warp_number(g)
         self.bits = self.warps.get(self.warp, {})
         self.on = bool(self.bits)
+        self.storing = None
 
     def executed(self, number: int, g: Lanes) -> None:
         """Forget what is not used behind a block."""
         if not self.on:
             return
-        live = self.m.program.blocks[number].live_out
+        live = self.m.program.blocks[number].live_out | self.branches.kept(self.warp)
         for name in [name for name in self.bits if name not in live]:
             self.put(name, g, np.zeros(g.n, np.uint64))
+        for name, lanes, origin in self.branches.executed(self.warp, number, g):
+            self.doubt(name, g, lanes, origin)
         self.on = bool(self.bits)
 
     # -- registers --
@@ -148,6 +153,8 @@ class Definedness:
         guard = values[i.predicate.name]
         doubt = self.bits.get(i.predicate.name)
         if doubt is not None and doubt[g.lane].any():
+            if i.opcode == "bra" and self.chooses_registers(g, site, i.predicate.name, doubt[g.lane] != 0):
+                return None
             if i.opcode in NO_DESTINATION or i.opcode in ("mbarrier", "atom"):
                 self.report("a branch", i.predicate.name, g, site, doubt[g.lane])
             else:
@@ -162,6 +169,28 @@ class Definedness:
         return lanes, {
             name: value if len(value) == 1 else value[lanes.within] for name, value in values.items()
         }
+
+    def chooses_registers(self, g: Lanes, site: int, guard: str, lanes: Array) -> bool:
+        """Whether a branch on an undefined guard decides nothing but values of registers, which are undefined
+        then."""
+        region = self.branches.region(site)
+        if region is None:
+            return False
+        if region.written:
+            origin = self.origins[guard]
+            self.branches.begin(self.warp, region, g, lanes, origin)
+            for name in sorted(region.written):
+                self.doubt(name, g, lanes, origin)
+        return True
+
+    def doubt(self, name: str, g: Lanes, lanes: Array, origin: Origin) -> None:
+        """In these lanes of a group a register is undefined, whatever it holds."""
+        held = self.bits[name][g.lane] if name in self.bits else np.zeros(g.n, np.uint64)
+        self.put(name, g, np.where(lanes, width_mask(self.width(name)), held), origin)
+
+    def forget(self, warp: int) -> None:
+        self.warps.pop(warp, None)
+        self.branches.forget(warp)
 
     def decide(self, g: Lanes, site: int) -> None:
         """The guard of an instruction by which lanes part."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.machine.faults import RESIDENCY, Deadlock
 from lapidist.machine.lanes import Cohort, Lanes, split
 from lapidist.machine.sanitize.joint_runs import JointRuns
 from lapidist.machine.sanitize.lazy import LazyCopies
@@ -21,6 +22,7 @@ from lapidist.machine.state import Machine
 
 Array = np.ndarray
 REDRAW = 40
+UNSTARTED_POLLS = 2_000  # after so many, with blocks that have not started, more must be resident
 ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
 OVERDUE = 4 * AGE_LIMIT  # picks after which a warp runs next
@@ -36,10 +38,13 @@ class FuzzedScheduler(Scheduler):
         seed: int,
         budget: int,
         on_progress: Progress | None = None,
+        in_order: bool = False,
     ) -> None:
+        self.in_order = in_order
         self.random = np.random.default_rng(seed)
         size = machine.geometry.cluster_size
         clusters = self.random.permutation(machine.geometry.blocks // size)
+        clusters = np.sort(clusters) if in_order else clusters
         order = (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist()
         super().__init__(machine, order, budget, on_progress)
         self.sanitizer = sanitizer
@@ -80,6 +85,23 @@ class FuzzedScheduler(Scheduler):
                     self.start(cohort)
         return True
 
+    @property
+    def lacks_blocks(self) -> bool:
+        """Whether blocks have not started that a chip might have started."""
+        return bool(self.pending) and not self.in_order
+
+    def poll_limit(self) -> int:
+        return min(super().poll_limit(), UNSTARTED_POLLS) if self.lacks_blocks else super().poll_limit()
+
+    def polled_in_vain(self) -> Deadlock:
+        if not self.lacks_blocks:
+            return super().polled_in_vain()
+        rule = (
+            f"blocks wait for blocks that have not started: {self.resident} are resident,"
+            f" {len(self.pending)} are not (residency= changes that)"
+        )
+        return self.m.fault(Deadlock, rule, self.m.polled_at, name=RESIDENCY)
+
     def forget_ended(self) -> None:
         """Free what is known of warps that have ended: memory grows with the blocks that are resident, not
         with the grid. While copies are under way, which may be theirs, as many are kept as run."""
@@ -87,7 +109,7 @@ class FuzzedScheduler(Scheduler):
             return
         for warp in self.ended:
             self.sanitizer.clocks.forget(warp)
-            self.sanitizer.definedness.warps.pop(warp, None)
+            self.sanitizer.definedness.forget(warp)
             self.lazy_products.queues.pop(warp, None)
         self.ended.clear()
 

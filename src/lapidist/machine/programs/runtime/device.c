@@ -128,39 +128,3 @@ API cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 API cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
-
-// The one function of the driver that kernels need: it makes tensor maps.
-static int encode(void* map, int type, unsigned rank, void* address, const uint64_t* shape,
-                  const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
-                  int swizzle, int promotion, int fill) {
-  uint64_t numbers[32] = {U(type), rank, U(address), U(interleave), U(swizzle), U(promotion), U(fill)};
-  if (rank < 1 || rank > 5) {
-    return INVALID_VALUE;
-  }
-  for (unsigned n = 0; n < rank; n++) {
-    numbers[7 + n] = shape[n], numbers[12 + n] = n + 1 < rank ? strides[n] : 0;
-    numbers[17 + n] = box[n], numbers[22 + n] = steps[n];
-  }
-  cudaError_t error = ask("tensor_map", numbers, 27, NULL, 0);
-  if (!error) {
-    memcpy(map, answered_bytes, answered[0]);
-  }
-  return error;
-}
-
-API cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
-                                                 uint64_t flags, int* status) {
-  int is_known = strcmp(name, "cuTensorMapEncodeTiled") == 0;
-  *function = is_known ? (void*)encode : NULL;
-  if (status != NULL) {
-    *status = is_known ? 0 : 1;  // cudaDriverEntryPointSymbolNotFound
-  }
-  if (!is_known) {
-    ask("lacking", NULL, 0, name, strlen(name));
-  }
-  return done(SUCCESS);
-}
-
-API cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, uint64_t flags, int* status) {
-  return cudaGetDriverEntryPointByVersion(name, function, 0, flags, status);
-}

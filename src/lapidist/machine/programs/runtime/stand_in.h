@@ -18,6 +18,7 @@ typedef struct {
 } dim3;
 
 #define API __attribute__((visibility("default")))
+#define DRIVER API  // a function of the driver, not of the runtime
 #define MOST_NUMBERS 512
 
 // The numbers and bytes of the last answer to this thread.
@@ -38,5 +39,7 @@ cudaError_t done(cudaError_t error);
 void fail_from_now_on(cudaError_t error);
 int has_failed(void);
 cudaError_t cudaSetDevice(int device);
+const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
 // Note that a call is lacking, by its name.
 cudaError_t lacking(const char* name);

@@ -1,0 +1,101 @@
+"""Blocks that wait for other blocks: a warning where a chip would have started those, else a deadlock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lapidist.machine import check, residency
+from lapidist.machine.authors.findings import Findings
+
+SCAN = """
+__device__ int wait_for(const int* flag) {
+    int raised;
+    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
+    while (!raised);
+    return raised;
+}
+__device__ void raise(int* flag) {
+    asm volatile("st.release.gpu.global.s32 [%0], 1;" :: "l"(flag) : "memory");
+}
+extern "C" __global__ void scan(const int* x, int* sums, int* flags) {
+    int block = blockIdx.x, before = 0;
+    if (threadIdx.x) return;
+    int awaited = FORWARD ? (block + 1) % gridDim.x : block - 1;
+    if (FORWARD ? block == 0 : block > 0) {
+        wait_for(flags + awaited);
+        before = sums[awaited];
+    }
+    if (EARLY) raise(flags + block);
+    sums[block] = before + x[block];
+    if (!EARLY && !NEVER) raise(flags + block);
+}
+"""
+MEETING = """
+extern "C" __global__ void meet(int* count, const int* x, int* y) {
+    if (threadIdx.x) return;
+    y[blockIdx.x] = x[blockIdx.x];
+    __threadfence();
+    atomicAdd(count, 1);
+    while (LOOK < gridDim.x);
+    __threadfence();
+    y[gridDim.x + blockIdx.x] = y[(blockIdx.x + 1) % gridDim.x];
+}
+"""
+X = np.arange(1, 7, dtype="i4")
+
+
+@pytest.fixture(autouse=True)
+def early_deadlocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lapidist.machine.scheduler.POLL_LIMIT", 300)
+
+
+def scanned(forward: int = 0, early: int = 0, never: int = 0) -> tuple[Findings, np.ndarray]:
+    sums, define = np.zeros(6, "i4"), {"FORWARD": forward, "EARLY": early, "NEVER": never}
+    found = check(SCAN, (6, 1, 1), (32, 1, 1), X, sums, np.zeros(6, "i4"), seeds=4, define=define)
+    return found, sums
+
+
+def test_waiting_for_the_block_before_is_a_warning() -> None:
+    found, sums = scanned()
+    (finding,) = found
+    assert (finding.rule, finding.level) == ("residency", "warning")
+    assert "have not started" in finding.fault.rule
+    assert (sums == np.cumsum(X)).all()
+
+
+def test_schedules_go_on_with_more_blocks() -> None:
+    """A flag that is raised too early is found, though blocks wait for some that had not started."""
+    rules = {finding.rule for finding in scanned(early=1)[0]}
+    assert "race" in rules
+
+
+def test_who_never_comes_is_a_deadlock() -> None:
+    assert {finding.rule for finding in scanned(never=1)[0].errors} == {"deadlock"}
+
+
+def test_a_block_behind_may_be_waited_for_if_a_chip_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [finding.rule for finding in scanned(forward=1)[0]] == ["residency"]
+    monkeypatch.setattr(residency, "CHIP", replace(residency.CHIP, sms=1, blocks_per_sm=1))
+    assert [finding.rule for finding in scanned(forward=1)[0].errors] == ["deadlock"]
+
+
+@pytest.mark.parametrize("look", ["atomicAdd(count, 0)", "atomicCAS(count, 9, 9)", "atomicOr(count, 0)"])
+def test_atomics_that_change_nothing_are_looks(look: str) -> None:
+    y = np.zeros(12, "i4")
+    found = check(MEETING, (6, 1, 1), (32, 1, 1), np.zeros(1, "i4"), X, y, seeds=2, define={"LOOK": look})
+    assert [(finding.rule, finding.seeds) for finding in found] == [("residency", (0,))]
+    assert (y[6:] == np.roll(X, -1)).all()
+
+
+def test_a_walk_through_memory_waits_for_nobody() -> None:
+    source = """extern "C" __global__ void total(const volatile int* x, int* y, int n) {
+        int sum = 0;
+        for (int i = 0; i < n; i++) sum += x[i];
+        y[blockIdx.x] = sum;
+    }"""
+    x, y = np.arange(400, dtype="i4"), np.zeros(2, "i4")
+    assert not list(check(source, (2, 1, 1), (32, 1, 1), x, y, 400, seeds=2, ignore=["equal-stores"]))
+    assert (y == x.sum()).all()
