@@ -144,6 +144,11 @@ class Family(ABC):
         """The most blocks that share the k of a tile of groups, as the device decides."""
         return 1
 
+    def puts_sums_aside(self, problem: Problem) -> bool:
+        """Whether a block keeps the sums of a tile's parts of k in the workspace."""
+        ragged = problem.modes.ragged
+        return ragged is not None and ragged.cuts is not None
+
     def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
         """Whether the kernel makes D and its factors itself, from whole groups of columns. `peers`: blocks of
         a cluster that share a tile.

@@ -26,13 +26,13 @@ def invariant_choice(
     """The best candidate of the one order, and how its blocks share tiles. Of `sharing` only the number of
     SMs counts.
     """
-    ways = ways_of(problem, device)
+    ways, groups_of_rows = ways_of(problem, device), problem.modes.ragged is not None
     groups = groups_of(problem) if kernel is None else grouped((kernel,), problem.math)
     if config is not None:
         groups = (config_alone(exactly(problem, device, kernel, config).kernel, config, problem.math),)
     best = None
     for way in ways:
-        shared = replace(way.sharing, avail_sms=sharing.avail_sms)
+        shared = replace(PLANNED if groups_of_rows else way.sharing, avail_sms=sharing.avail_sms)
         tables = weigh(problem, device, [rows for rows in groups if may_sum_alike(rows, way.order)], shared)
         narrow(tables, way.like, way.order)
         candidate = best_of(tables)

@@ -32,6 +32,7 @@ from lapidist.planning.sum_orders import Cuts, SumOrder, ends_in_zeros
 from lapidist.problems.matrix import dense_matrix
 from lapidist.problems.modes import OF_ALL
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import DEPTH, FixedCuts
 from lapidist.problems.scaling import LINES, NO, ONE, SQUARES, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing_choice import PLANNED, Reduction, Sharing
 
@@ -61,9 +62,23 @@ class Weighed(NamedTuple):
 def ways_of(problem: Problem, device: Device) -> tuple[Way, ...]:
     """The ways to the bits that a row has in all products like this one, however many rows these have."""
     reference = reference_of(problem.exchanged() if problem.transposed else problem)
-    if problem.modes.ragged is not None:  # no block knows how many rows the other groups have
+    if problem.modes.cuts(DEPTH):  # the device alone knows how long k is
         return (whole_tiles(reference, chip_like(device)).way,)
     return ways_of_reference(reference, chip_like(device))
+
+
+def with_fixed_cuts(problem: Problem, device: Device) -> Problem:
+    """Groups of rows with the cuts of k that the dense product of each has. Other problems stay."""
+    ragged = problem.modes.ragged
+    if ragged is None or problem.modes.cuts(DEPTH):
+        return problem
+    way = ways_of(problem, device)[0]
+    cuts = way.order.cuts
+    if not isinstance(cuts, Cuts):
+        return problem
+    from_zero = cuts.reduction == "cluster" and way.order.unit != "wgmma"
+    fixed = FixedCuts(len(cuts.cuts) + 1, way.like.config.bk, cuts.reduction, from_zero)
+    return replace(problem, modes=replace(problem.modes, ragged=ragged._replace(cuts=fixed)))
 
 
 def chip_like(device: Device) -> Device:

@@ -23,6 +23,7 @@ from lapidist.launch import Binary, Dim3, Launch, ParameterBlock, Patch, TensorM
 from lapidist.planning.binaries import EACH_STEP_ROUNDED, Build, Macros, compiled, compiled_anew
 from lapidist.planning.cost_table import Candidate, as_computed
 from lapidist.planning.invariant_choice import invariant_choice, is_invariant
+from lapidist.planning.invariant_orders import with_fixed_cuts
 from lapidist.planning.modelled_choice import modelled_choice
 from lapidist.planning.plan_text import plan_text
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
@@ -158,7 +159,7 @@ class Plan:
     def _sharing_bytes(self) -> int:
         """Flags and partial sums of blocks that share tiles. A schedule counts a cluster as one block."""
         tile_bytes = self.kernel.tile_bytes(self.problem, self.config)
-        if self.schedule is None:
+        if self.schedule is None or self.problem.modes.ragged is not None:
             return sum(self._parts_of_groups)
         return self.config.cluster * self.schedule.workspace_bytes(tile_bytes)
 
@@ -349,6 +350,7 @@ def make_plan(
     """The plan for a problem. `kernel` narrows the choice to one kernel, `config` to one config of it."""
     tuned = ""
     if problem.invariant:
+        problem = with_fixed_cuts(problem, device)
         best, sharing = invariant_choice(problem, device, kernel, config, sharing)
         if kernel is None and sharing.open:
             measured, words = measured_choice(problem, device, best)

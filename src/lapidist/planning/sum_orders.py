@@ -179,7 +179,7 @@ def sum_order(
         slices_of(kernel, config),
         config.bk if problem.scaling.promoted else 0,
         cuts_of_groups(problem, kernel, config, device)
-        if schedule is None
+        if problem.modes.ragged is not None
         else cuts_of(problem, config, schedule),
         f"{kernel.name} {config}" if compiler_rounds_epilogue(problem, kernel) else "",
     )
@@ -242,7 +242,12 @@ def step_of(problem: Problem, kernel: Kernel) -> int:
     return 8 if problem.dtype == "float64" else INSTRUCTION_BYTES // size_of(problem.dtype)
 
 
-def cuts_of_groups(problem: Problem, kernel: Kernel, config: Config, device: Device) -> CutsOfGroups | None:
+def cuts_of_groups(
+    problem: Problem, kernel: Kernel, config: Config, device: Device
+) -> Cuts | CutsOfGroups | None:
+    fixed = problem.modes.ragged and problem.modes.ragged.cuts
+    if fixed:
+        return Cuts(fixed.reduction, fixed.places(problem.k))
     parts = kernel.family.parts_of_tiles(problem, config)
     if parts == 1:
         return None
@@ -251,8 +256,8 @@ def cuts_of_groups(problem: Problem, kernel: Kernel, config: Config, device: Dev
     return CutsOfGroups(parts, config.bk, *((cols, rows) if problem.transposed else (rows, cols)), clusters)
 
 
-def cuts_of(problem: Problem, config: Config, schedule: Schedule) -> Cuts | SharedTiles | None:
-    if not schedule.shares_tiles:
+def cuts_of(problem: Problem, config: Config, schedule: Schedule | None) -> Cuts | SharedTiles | None:
+    if schedule is None or not schedule.shares_tiles:
         return None
     step = max(config.bk, 1)
     if schedule.regions == schedule.sk_tiles == schedule.grid.tiles:

@@ -92,7 +92,9 @@ class Modes:
         }
         if not any(used.values()):
             return {}
-        return {**{name: int(on) for name, on in used.items()}, "Index": INDEX_TYPES[self.index]}
+        cuts = None if self.ragged is None else self.ragged.cuts
+        fixed = {} if cuts is None else {"FIXED_PARTS": cuts.parts, "FROM_ZERO": int(cuts.from_zero)}
+        return {**{name: int(on) for name, on in used.items()}, **fixed, "Index": INDEX_TYPES[self.index]}
 
     def __str__(self) -> str:
         words = {

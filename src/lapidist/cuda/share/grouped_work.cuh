@@ -1,5 +1,9 @@
 // The units of a block, by the product that they are of: the whole one, or a group of a grouped product, of which
 // each unit is a whole tile.
+//
+// The FIXED_PARTS parts of a tile are units one after another of one block, which keeps their sums in the workspace:
+//
+//   unit   part 0: slot = sums | part 1: slot += sums | ... | the last one: sums += slot, epilogue
 #pragma once
 
 #include "config.cuh"
@@ -18,7 +22,34 @@ struct WholeWork : Work {
   }
 };
 
-// A tile of a group.
+// Add a thread's sums of a part to those of the parts before, which only it reads and writes. Returns whether the tile
+// is complete.
+template <int THREADS, typename Sum, int ROWS, int COLS>
+__device__ __forceinline__ bool add_part(const Workspace& workspace, const WorkUnit& unit,
+                                         Sum (&sums)[ROWS][COLS]) {
+  constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
+  static_assert(COLS % EACH == 0, "a row is made of whole pieces");
+  Piece<Sum>* const slot = static_cast<Piece<Sum>*>(workspace.slots) +
+                           static_cast<long long>(blockIdx.x) * (ROWS * PIECES * THREADS) + thread_now();
+  const bool first = unit.first(), last = unit.last();
+#pragma unroll
+  for (int i = 0; i < ROWS * PIECES; ++i) {
+    Sum* const own = sums[i / PIECES] + i % PIECES * EACH;
+    Piece<Sum> before = {};
+    if (!first) before = load(slot[i * THREADS]);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e)  // zero alone would make +0 of -0
+      own[e] = FROM_ZERO || !first ? before.at[e] + own[e] : own[e];
+    if (last) continue;
+    Piece<Sum> after;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) after.at[e] = own[e];
+    slot[i * THREADS] = after;
+  }
+  return last;
+}
+
+// A tile of a group, or a part of it.
 struct TileOfGroup {
   WorkUnit unit = {0, 0, 0, 0, 0, 0, 0, 1, -1, -1, -1};
   Group group = {};
@@ -36,16 +67,17 @@ struct TileOfGroup {
     return own;
   }
 
-  // Each unit is a whole tile, of one block.
-  __device__ __forceinline__ bool ends_tile() const { return true; }
+  // A tile has one block.
+  __device__ __forceinline__ bool ends_tile() const { return FIXED_PARTS == 1 || unit.last(); }
   __device__ __forceinline__ bool owns_row(int) const { return true; }
   template <int ROWS>
   __device__ __forceinline__ unsigned owned_rows() const {
     return (1u << ROWS) - 1;
   }
   template <int THREADS, typename Sum, int ROWS, int COLS>
-  __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[ROWS][COLS]) const {
-    return true;
+  __device__ __forceinline__ bool combine(const Workspace& workspace, void*, Sum (&sums)[ROWS][COLS]) const {
+    if constexpr (FIXED_PARTS > 1) return add_part<THREADS>(workspace, unit, sums);
+    else return true;
   }
 };
 
@@ -58,8 +90,14 @@ struct FoundGroupTiles : TileOfGroup {
   __device__ __forceinline__ FoundGroupTiles(const Ragged& ragged, int M, int N)
       : ragged(ragged), walk(ragged, RAGGED == RAGGED_COLS ? ceil_div(M, BM) : ceil_div(N, BN)) {}
 
+  // `iterations`: steps of k.
   template <int BAND>
-  __device__ __forceinline__ bool find(int tiles_m, int tiles_n) {
+  __device__ __forceinline__ bool find(int tiles_m, int tiles_n, int iterations) {
+    if constexpr (FIXED_PARTS > 1) {
+      unit.peer = unit.last() ? 0 : unit.peer + 1, unit.peers = FIXED_PARTS;
+      unit.k_begin = begin_of_part(unit.peer, iterations), unit.k_end = begin_of_part(unit.peer + 1, iterations);
+      if (unit.peer > 0) return true;
+    }
     int tile;
     if constexpr (RAGGED == RAGGED_K) {
       const int number = at / (tiles_m * tiles_n);
@@ -82,8 +120,8 @@ struct FoundGroupTiles : TileOfGroup {
 struct GroupedWork : FoundGroupTiles {
   using FoundGroupTiles::FoundGroupTiles;
   template <int BAND = 1>
-  __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int) {
+  __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int iterations) {
     __syncthreads();  // shared memory is free for the next unit
-    return find<BAND>(tiles_m, tiles_n);
+    return find<BAND>(tiles_m, tiles_n, iterations);
   }
 };

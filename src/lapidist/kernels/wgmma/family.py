@@ -160,6 +160,10 @@ class Wgmma(Warpgroups):
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         return parts_of_tiles(problem, config)
 
+    def puts_sums_aside(self, problem: Problem) -> bool:
+        """Registers keep them."""
+        return False
+
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return wgmma_shared(problem, config)
 

@@ -22,6 +22,7 @@
 // adds their sums in the order of k, and finishes the tile. So it waits for clusters of lower numbers, which have started before.
 
 constexpr bool CUTS_TILES = MOST_PARTS > 1;
+static_assert(!CUTS_TILES || FIXED_PARTS == 1, "the device decides where k is cut, or the host");
 static_assert(!CUTS_TILES || RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS, "all groups have one k");
 static_assert(!CUTS_TILES || !PING_PONG, "who shares a tile meets at barriers of all consumers");
 
@@ -63,7 +64,33 @@ struct PartOfK {
     begin = end * part / parts, end = end * (part + 1) / parts;
   }
 };
-using StretchOfK = Choose<CUTS_TILES, PartOfK, WholeOfK>::Type;
+// All tiles are cut alike. A block computes the parts of a tile one after another, and threads
+// keep the sums of those before in registers.
+struct FixedPartOfK {
+  int begin, part;
+  static constexpr int parts = FIXED_PARTS;
+  // With alpha = 0 there is one step, of zeros.
+  __device__ __forceinline__ void take(const CutTiles&, int, int number, int& end) {
+    const int steps = end;
+    part = number, begin = min_of(begin_of_part(part, steps), steps - 1);
+    end = max_of(begin_of_part(part + 1, steps), begin + 1);
+  }
+};
+using StretchOfK = Choose<CUTS_TILES, PartOfK, Choose<(FIXED_PARTS > 1), FixedPartOfK, WholeOfK>::Type>::Type;
+template <int Rows, int Count>
+struct SumsOfParts {
+  Sum at[Rows][Count];
+  // Add those of a part. Returns whether the tile is complete.
+  __device__ __forceinline__ bool add(const FixedPartOfK& own, const Sum (&sums)[Rows][Count]) {
+#pragma unroll
+    for (int i = 0; i < Rows * Count; ++i) {
+      Sum& total = at[i / Count][i % Count];
+      const Sum sum = sums[i / Count][i % Count];
+      total = own.part > 0 ? total + sum : sum;
+    }
+    return own.part + 1 == FIXED_PARTS;
+  }
+};
 
 // Leave the sums of a part for the last one, or add those of the others to the last one's. Returns whether the
 // tile is complete. All consumers call it together.
@@ -151,6 +178,7 @@ struct FoundTiles : GroupedTiles {
   Turn turn;
   GroupWalk<RAGGED == RAGGED_COLS ? BN * CLUSTER_N : BM * CLUSTER_M> walk;
   int at = blockIdx.x / CLUSTER;  // among the tiles of clusters, or their parts
+  int next_part = 0;              // of fixed ones
   CutTiles cut;
 
   template <typename Extents>
@@ -177,7 +205,8 @@ struct FoundTiles : GroupedTiles {
     if (at >= cut.units()) return false;
     Group group;
     int tile, part, number = cut.tile_of(at, part), height = down(e), width = along(e);
-    at += gridDim.x / CLUSTER;
+    if (FIXED_PARTS > 1) part = next_part, next_part = next_part + 1 == FIXED_PARTS ? 0 : next_part + 1;
+    if (FIXED_PARTS == 1 || next_part == 0) at += gridDim.x / CLUSTER;
     bool as_many = !cut.is_part(at);
     if constexpr (RAGGED == RAGGED_K) {
       const int each = height * width, of = quotient(number, each);
