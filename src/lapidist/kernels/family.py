@@ -144,6 +144,10 @@ class Family(ABC):
         """The most blocks that share the k of a tile of groups, as the device decides."""
         return 1
 
+    def tiles_handed_on(self, problem: Problem, blocks: int) -> int:
+        """The most tiles of sums that blocks leave for each other, where they share those of groups."""
+        return blocks
+
     def puts_sums_aside(self, problem: Problem) -> bool:
         """Whether a block keeps the sums of a tile's parts of k in the workspace."""
         ragged = problem.modes.ragged

@@ -91,7 +91,8 @@ def chip_like(device: Device) -> Device:
 
 def reference_of(problem: Problem) -> Problem:
     """A dense product with these columns and k, of one row, with what may decide about an order. `problem`:
-    as the caller has it. Where rows come from and go to decides nothing, though fewer kernels can do that.
+    as the caller has it. Where rows come from and go to decides nothing, though fewer kernels can do that; but
+    for indices of a product that is not of groups, which no kernel on wgmma takes.
     """
     n, k, scaling, modes = problem.n, problem.k, problem.scaling, problem.modes
     picked = dict(zip(("gather_a", "gather_b", "scatter_rows", "scatter_cols"), modes.picked, strict=True))
@@ -112,7 +113,7 @@ def reference_of(problem: Problem) -> Problem:
         owners=None,
         modes=replace(
             modes,
-            **{name: OF_ALL if kind else 0 for name, kind in picked.items()},
+            **{name: OF_ALL if kind and modes.ragged is None else 0 for name, kind in picked.items()},
             index="int32",
             groups=None,
             arrays=0,

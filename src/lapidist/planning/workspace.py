@@ -36,7 +36,7 @@ def scratch_of_groups(kernel: Kernel, problem: Problem, config: Config, blocks: 
     if kernel.family.parts_of_tiles(problem, config) == 1:
         return 0, 0
     flags = -(-blocks * FLAG_BYTES // PARTIALS_ALIGNMENT) * PARTIALS_ALIGNMENT
-    return flags, blocks * kernel.tile_bytes(problem, config)
+    return flags, kernel.family.tiles_handed_on(problem, blocks) * kernel.tile_bytes(problem, config)
 
 
 class Scratch:

@@ -79,8 +79,8 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
     const int my_row = row + lane / 4 * NEXT_GROUP, my_col = lane % 4 * 2;
     if constexpr (PROMOTED) multiplier.multiply_and_promote(tiles, my_row, my_col, sums, finisher);
     else multiplier.multiply(tiles, sums, held, finisher);
-    if constexpr (FIXED_PARTS > 1) {
-      if (parts_before.add(tiles, sums)) {
+    if constexpr (CUTS_ALIKE) {
+      if (parts_before.template add<SHARERS>(workspace, tiles, sums)) {
         finisher.finish(parts_before.at, held, false);
         first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
       }

@@ -95,7 +95,8 @@ struct FoundGroupTiles : TileOfGroup {
   __device__ __forceinline__ bool find(int tiles_m, int tiles_n, int iterations) {
     if constexpr (FIXED_PARTS > 1) {
       unit.peer = unit.last() ? 0 : unit.peer + 1, unit.peers = FIXED_PARTS;
-      unit.k_begin = begin_of_part(unit.peer, iterations), unit.k_end = begin_of_part(unit.peer + 1, iterations);
+      unit.k_begin = begin_of_part(unit.peer, iterations),
+      unit.k_end = begin_of_part(unit.peer + 1, iterations);
       if (unit.peer > 0) return true;
     }
     int tile;

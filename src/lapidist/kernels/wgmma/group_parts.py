@@ -20,6 +20,8 @@ def parts_of_tiles(problem: Problem, config: Config) -> int:
     of groups are, where groups cut k itself, and in ping-pong, whose warpgroups have a tile each.
     """
     modes = problem.modes
+    if modes.ragged is not None and modes.ragged.cuts is not None:
+        return modes.ragged.cuts.parts
     if modes.ragged is None or modes.cuts(DEPTH) or problem.invariant or config.ping_pong:
         return 1
     return max(1, min(MOST_PARTS, ceil_div(problem.k, config.bk) // LEAST_STEPS))
@@ -27,4 +29,13 @@ def parts_of_tiles(problem: Problem, config: Config) -> int:
 
 def part_macros(problem: Problem, config: Config) -> dict[str, object]:
     parts = parts_of_tiles(problem, config)
-    return {"MOST_PARTS": parts, "LEAST_STEPS": LEAST_STEPS} if parts > 1 else {}
+    return {"MOST_PARTS": parts, "LEAST_STEPS": LEAST_STEPS} if parts > 1 and not problem.invariant else {}
+
+
+def tiles_handed_on(problem: Problem, blocks: int) -> int:
+    """The most tiles of sums that blocks leave for each other. Two that share a tile of fixed parts hand on half
+    of these, and there are half as many such tiles as blocks. With more to share it, there are fewer tiles.
+    """
+    ragged = problem.modes.ragged
+    fixed = 1 if ragged is None or ragged.cuts is None else ragged.cuts.parts
+    return blocks * ceil_div(max(4, fixed), 4)
