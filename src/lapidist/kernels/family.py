@@ -150,8 +150,7 @@ class Family(ABC):
 
     def puts_sums_aside(self, problem: Problem) -> bool:
         """Whether a block keeps the sums of a tile's parts of k in the workspace."""
-        ragged = problem.modes.ragged
-        return ragged is not None and ragged.cuts is not None
+        return problem.modes.fixed_cuts is not None
 
     def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
         """Whether the kernel makes D and its factors itself, from whole groups of columns. `peers`: blocks of

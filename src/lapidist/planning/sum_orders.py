@@ -245,8 +245,8 @@ def step_of(problem: Problem, kernel: Kernel) -> int:
 def cuts_of_groups(
     problem: Problem, kernel: Kernel, config: Config, device: Device
 ) -> Cuts | CutsOfGroups | None:
-    fixed = problem.modes.ragged and problem.modes.ragged.cuts
-    if fixed:
+    fixed = problem.modes.fixed_cuts
+    if fixed is not None:
         return Cuts(fixed.reduction, fixed.places(problem.k))
     parts = kernel.family.parts_of_tiles(problem, config)
     if parts == 1:

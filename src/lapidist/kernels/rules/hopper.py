@@ -13,6 +13,8 @@ from lapidist.kernels.budgets import (
     PROMOTED_SUMS,
     PROMOTED_SUMS_OF_THREE,
     SUMS,
+    SUMS_OF_PARTS,
+    SUMS_OF_PARTS_BESIDE,
     SUMS_OF_THREE,
 )
 from lapidist.kernels.rules.problem_facts import Facts
@@ -145,14 +147,20 @@ def room_for_promoted(c: Any) -> Any:
 
 def cuts_k(f: Facts) -> bool:
     """Whether a block adds up parts of k of a tile of groups."""
-    ragged = f.problem.modes.ragged
-    return ragged is not None and ragged.cuts is not None
+    return f.problem.modes.fixed_cuts is not None
 
 
 def held_twice(c: Any, f: Facts) -> Any:
     """Registers of a part's sums and of those of the parts before."""
     sums = rows_of_sums(c) * c.bn // 2
     return sums + (held(c, f) if f.problem.scaling.promoted else sums)
+
+
+def room_for_parts(f: Facts) -> int:
+    if f.problem.scaling.promoted:
+        return PROMOTED_SUMS
+    beside = f.problem.c is not None or f.problem.modes.gather_a
+    return SUMS_OF_PARTS_BESIDE if beside else SUMS_OF_PARTS
 
 
 REGISTERS = (
@@ -273,11 +281,15 @@ WAY_OUT = (
 )
 GROUPED = (
     Rule(
-        lambda c, f: not cuts_k(f) or held_twice(c, f) <= room_for_promoted(c),
+        lambda c, f: (not cuts_k(f)) | (held_twice(c, f) <= room_for_parts(f)),
         lambda c, f: (
             "where k of groups is cut in all tiles alike, a thread has the sums of the parts before beside"
-            f" those of a part: it has room for {room_for_promoted(c)}; this tile gives it {held_twice(c, f)}"
+            f" those of a part: it has room for {room_for_parts(f)}; this tile gives it {held_twice(c, f)}"
         ),
+    ),
+    Rule(
+        lambda c, f: (warpgroups(c) < 3) | (not cuts_k(f)),
+        lambda c, f: "threads of three warpgroups have no room for sums of the parts before; got three",
     ),
     Rule(
         lambda c, f: (c.ping_pong == 0) | (not cuts_k(f)),

@@ -32,10 +32,9 @@ struct CutTiles {
   __device__ __forceinline__ CutTiles(int tiles, int clusters, int steps) : whole(tiles) {
     if (!SHARES_TILES && !CUTS_ALIKE) return;
     whole = tiles - tiles % clusters, left = tiles - whole;
-    if (left == 0) return;
     if (CUTS_ALIKE) {
       for (shares = FIXED_PARTS; left * shares > clusters || FIXED_PARTS % shares > 0;) --shares;
-    } else {
+    } else if (left > 0) {
       shares = min_of(floor_div(clusters, left), min_of(MOST_PARTS, max_of(1, steps / LEAST_STEPS)));
     }
   }
@@ -125,13 +124,13 @@ __device__ __forceinline__ bool join_parts(const Workspace& workspace, const Par
                                            Sum (&sums)[Rows][Count]) {
   if (own.parts == 1) return true;
   const MeetingOfShares<Threads, Rows, Count> meeting(workspace, own.left, own.parts);
-  if (own.finishes()) {
-    meeting.add(own.parts - 1, own.parts - 1, sums);
-    return true;
+  if (own.part + 1 < own.parts) {
+    meeting.leave(own.part, sums);
+    raise_flag(meeting.flag);
+    return false;
   }
-  meeting.leave(own.part, sums);
-  raise_flag(meeting.flag);
-  return false;
+  meeting.add(own.parts - 1, own.parts - 1, sums);
+  return true;
 }
 
 // A thread's sums of the fixed parts before.
