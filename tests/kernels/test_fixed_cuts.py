@@ -76,7 +76,7 @@ def product_of(rng: np.random.Generator, way: Way) -> GroupProduct:
     total, count = sum(LENGTHS) + 9, len(LENGTHS)
     a, b = spread(rng, (total, k), way.math), spread(rng, (count, n, k), way.math)
     if a.dtype.itemsize >= 4:
-        a[5], b[1, 3] = -TINY ** (a.dtype.itemsize / 4), TINY ** (a.dtype.itemsize / 4)
+        a[5], b[1, 3] = -(TINY ** (a.dtype.itemsize / 4)), TINY ** (a.dtype.itemsize / 4)
     factors = Factors()
     if way.factors:
         of_a = np.exp2(rng.integers(-2, 3, (k // 128, total))).astype(np.float32).T
@@ -96,24 +96,22 @@ def of_sums(way: Way) -> str:
 
 
 def alone(product: GroupProduct, way: Way) -> Array:
-    """Each group by itself."""
-    how: dict[str, Any] = {"kernel": way.kernel, "config": way.config, "out_dtype": of_sums(way)}
-    how["precision"] = product.types.precision
+    """All rows by the matrix of each group, of which its own are taken: one kernel serves all."""
+    how: dict[str, Any] = {
+        "device": "machine",
+        "kernel": way.kernel,
+        "config": way.config,
+        "split_k": way.parts,
+        "reduction": way.reduction,
+        "out_dtype": of_sums(way),
+        "precision": product.types.precision,
+    }
     rows = []
     for number, part in enumerate(stretches(LENGTHS)):
         if way.factors:
-            how |= {"scale_a": product.factors.a[part], "scale_b": product.factors.b[number]}
+            how |= {"scale_a": product.factors.a, "scale_b": product.factors.b[number]}
         if part.start < part.stop:
-            rows.append(
-                lapidist.gemm(
-                    product.a[part],
-                    product.b[number],
-                    device="machine",
-                    split_k=way.parts,
-                    reduction=way.reduction,
-                    **how,
-                )
-            )
+            rows.append(lapidist.gemm(product.a, product.b[number], **how)[part])
     return np.concatenate(rows)
 
 

@@ -52,6 +52,12 @@ def why_none(problem: Problem, device: Device, way: Way, kernel: Kernel | None, 
     elif problem.fused is not None:
         who = "epilogue: no kernel rounds each step of it and sums"
         way_out = "Apply it to the result (a bias alone is taken, and on tensor cores any function without c)"
+    elif problem.modes.ragged is not None:
+        who = "invariant: no kernel of groups sums"
+        way_out = (
+            "Let lines of A, B and D start on multiples of 16 bytes, those of 8-bit floats and tf32 run along"
+            " k, and gather rows of tf32 before"
+        )
     elif problem.modes.arrays:
         who, way_out = "invariant: no kernel of Pointers sums", "Pass lists of arrays"
     else:
