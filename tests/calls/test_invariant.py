@@ -67,7 +67,8 @@ def test_rows_of_groups_where_the_order_cuts_k(rng: np.random.Generator, dtype: 
     a, weights = spread(rng, 40, k, dtype=dtype), spread(rng, 3, n, k, dtype=dtype)
     b, how = weights.swapaxes(1, 2), {**MACHINE, "invariant": True}
     order = lapidist.plan(a, b[0], **how).sum_order
-    assert isinstance(order, lapidist.SumOrder) and order.cuts is not None
+    assert isinstance(order, lapidist.SumOrder)
+    assert order.cuts is not None
     alone = [lapidist.matmul(a, matrix, **how) for matrix in b]
     ends = np.int32([1, 23, 40])
     expected = np.concatenate([alone[0][:1], alone[1][1:23], alone[2][23:]])

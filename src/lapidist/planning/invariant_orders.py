@@ -7,8 +7,8 @@ have it. Kernels and configs of that order are then free. The rule:
   k in parts    for few columns and a long k: there whole tiles leave most of the chip idle at few rows. The
                 number of parts is the one whose largest loss over all numbers of rows is the least
 
-Batches, lists and groups of rows have the order of their product alone. Where groups cut columns or k, tiles are
-whole, as the host does not know n or k.
+Batches, lists and groups of rows have the order of their product alone. Where groups cut columns or k, tiles
+are whole, as the host does not know n or k.
 
 Losses are the model's, of a dense product on the architecture's first chip in CHIPS.
 """
@@ -94,8 +94,8 @@ def chip_like(device: Device) -> Device:
 
 def reference_of(problem: Problem) -> Problem:
     """A dense product with these columns and k, of one row, with what may decide about an order. `problem`:
-    as the caller has it. Where rows come from and go to decides nothing, though fewer kernels can do that; but
-    for indices of a product that is not of groups, which no kernel on wgmma takes.
+    as the caller has it. Where rows come from and go to decides nothing, though fewer kernels can do that.
+    Indices of rows do where there are no groups: no kernel on wgmma takes them.
     """
     n, k, scaling, modes = problem.n, problem.k, problem.scaling, problem.modes
     picked = dict(zip(("gather_a", "gather_b", "scatter_rows", "scatter_cols"), modes.picked, strict=True))

@@ -247,7 +247,7 @@ def cuts_of_groups(
 ) -> Cuts | CutsOfGroups | None:
     fixed = problem.modes.fixed_cuts
     if fixed is not None:
-        return Cuts(fixed.reduction, fixed.places(problem.k))
+        return Cuts(fixed.reduction, fixed.boundaries(problem.k))
     parts = kernel.family.parts_of_tiles(problem, config)
     if parts == 1:
         return None

@@ -27,7 +27,7 @@ class FixedCuts(NamedTuple):
     reduction: str  # of the dense product that is cut so
     from_zero: bool  # whether the first part's sums are added to zero
 
-    def places(self, k: int) -> tuple[int, ...]:
+    def boundaries(self, k: int) -> tuple[int, ...]:
         """The elements of k at which the second part begins, the third, and so on."""
         normal, longer = divmod(-(-k // self.step), self.parts)
         return tuple(self.step * (part * normal + min(part, longer)) for part in range(1, self.parts))

@@ -1,5 +1,5 @@
 """Tiles of groups whose k several blocks share, since the device alone knows how few tiles there are
-(gemm/wgmma/cut_tiles.cuh).
+(share/cut_tiles.cuh).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ LEAST_STEPS = 12
 
 
 def parts_of_tiles(problem: Problem, config: Config) -> int:
-    """The most blocks that share the k of a tile. One: where rows must keep their bits and have all of k in one
-    sum, where groups cut k itself, and in ping-pong, whose warpgroups have a tile each.
+    """The most blocks that share the k of a tile. One: where rows must keep the bits of one sum, where groups
+    cut k itself, and in ping-pong, whose warpgroups have a tile each.
     """
     modes = problem.modes
     if modes.fixed_cuts is not None:

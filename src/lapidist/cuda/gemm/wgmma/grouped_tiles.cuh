@@ -7,8 +7,8 @@
 
 #include "config.cuh"
 #include "gemm/wgmma/addend_of_tile.cuh"
-#include "gemm/wgmma/cut_tiles.cuh"
 #include "share/clipped_lines.cuh"
+#include "share/cut_tiles.cuh"
 #include "share/groups.cuh"
 #include "share/unit_queue.cuh"
 

@@ -1,4 +1,4 @@
-// Tiles of groups whose k is cut (grouped_tiles.cuh), and how the sums of their parts are added.
+// Tiles of groups whose k is cut (gemm/wgmma/grouped_tiles.cuh), and how the sums of their parts are added.
 //
 // The last tiles, where fewer are left than there are clusters of blocks, are shared: a large group does not keep a few
 // blocks busy while the others wait. Only the device knows how many tiles there are. Every cluster counts them alike,
