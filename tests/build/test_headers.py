@@ -20,6 +20,7 @@ HEADERS = sorted(str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rg
 PART_OF = {
     "gemm/slices.cuh": "simt",
     "gemm/strided.cuh": "simt",
+    "share/cut_tiles.cuh": "wgmma",
     "share/grouped_work.cuh": "simt",
     "share/unit_queue.cuh": "wgmma",
 }

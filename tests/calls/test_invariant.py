@@ -56,11 +56,30 @@ def test_rows_alone_in_a_batch_in_a_list_and_in_a_group(rng: np.random.Generator
     same(batch[0], expected[:7])
     listed = lapidist.gemm([a[0, :3], a[1, :3]], [b, b], **how)
     same(listed[0], expected[:3])
-    whole = lapidist.plan(a[0], b, **how).sum_order
-    assert isinstance(whole, lapidist.SumOrder)
-    if whole.cuts is None:
-        grouped = lapidist.grouped(a[0], np.stack([b, b]), np.int32([9, 40]), **how)
-        same(grouped, expected)
+    same(lapidist.grouped(a[0], np.stack([b, b]), np.int32([9, 40]), **how), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "k"), [(np.float16, 72, 1536), (np.float32, 40, 1000), (np.float64, 40, 1000)]
+)
+def test_rows_of_groups_where_the_order_cuts_k(rng: np.random.Generator, dtype: Any, n: int, k: int) -> None:
+    """In every form of groups: ends, counts, and rows that are gathered."""
+    a, weights = spread(rng, 40, k, dtype=dtype), spread(rng, 3, n, k, dtype=dtype)
+    b, how = weights.swapaxes(1, 2), {**MACHINE, "invariant": True}
+    order = lapidist.plan(a, b[0], **how).sum_order
+    assert isinstance(order, lapidist.SumOrder)
+    assert order.cuts is not None
+    alone = [lapidist.matmul(a, matrix, **how) for matrix in b]
+    ends = np.int32([1, 23, 40])
+    expected = np.concatenate([alone[0][:1], alone[1][1:23], alone[2][23:]])
+    assert lapidist.plan(a, b, offsets=ends, **how).sum_order == order
+    same(lapidist.grouped(a, b, ends, **how), expected)
+    index = rng.permutation(40).astype(np.int32)
+    gathered = lapidist.grouped(a[np.argsort(index)], b, ends, gather_a=index, **how)
+    same(gathered, expected)
+    counted = lapidist.grouped(np.stack([a, a, a]), b, counts=np.int32([9, 0, 40]), **how)
+    same(counted[0, :9], alone[0][:9])
+    same(counted[2], alone[2])
 
 
 def test_groups_of_any_length_give_rows_the_same_bits(a: Array, b: Array) -> None:

@@ -1,4 +1,4 @@
-"""Stretches of the tiles of groups that are left, in kernels whose blocks share them (share/cut_tiles.cuh).
+"""Stretches of the tiles of groups that are left, in kernels whose blocks share them (share/stretches.cuh).
 
 Whole numbers, so that every sum is exact, in orders that seeds draw.
 """

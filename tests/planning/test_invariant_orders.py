@@ -22,6 +22,8 @@ from lapidist.planning.sum_orders import Cuts
 from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.owners import Owners
 from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.ragged import COLS, DEPTH, Ragged
+from lapidist.problems.ragged import ROWS as ROWS_CUT
 from lapidist.problems.scaling import LINES, NO, ONE, SQUARES, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing_choice import Sharing
 from lapidist_lab.bench.studies.invariant_products import LAYERS
@@ -104,6 +106,42 @@ def test_a_caller_who_exchanged_the_operands_has_the_order_of_d() -> None:
     for m in (1, 16, 300):
         problem = invariant(m, *FEW_COLUMNS, "bfloat16")
         assert bits_of(make_plan(problem.exchanged(), H200)) == bits_of(make_plan(problem, H200))
+
+
+@pytest.mark.parametrize("shape", [(2048, 4096), FEW_COLUMNS, (40, 1000), (192, 4104)])
+@pytest.mark.parametrize("math", ["bfloat16", E4M3, TF32, "float32", "float64"])
+def test_groups_of_rows_have_the_order_of_their_product_alone(math: str, shape: tuple[int, int]) -> None:
+    dense = invariant(1, *shape, math)
+    for rows, total in ((1, 8), (300, 2400)):
+        groups = grouped_by(ROWS_CUT, dense, rows, total)
+        gathered = replace(groups, modes=replace(groups.modes, gather_a=1))
+        for problem in (groups, gathered):
+            orders = {way.order for way in ways_of(problem, H200)}
+            assert orders == {way.order for way in ways_of(dense, H200)}
+        if math != E4M3 or shape[1] % 16 == 0:  # wgmma's groups have lines of whole 16 bytes
+            assert bits_of(make_plan(groups, H200)) == bits_of(make_plan(dense, H200))
+
+
+def grouped_by(extent: str, dense: Problem, rows: int, total: int) -> Problem:
+    """Eight groups of `rows` rows each, as the planner sees them, with a matrix each."""
+    a, d = (replace(x.with_rows(rows), batch_strides=(0,)) for x in (dense.a, dense.d))
+    b = replace(dense.b, batch_strides=(dense.n * dense.k,))
+    modes = replace(dense.modes, ragged=Ragged(extent, 8, total))
+    return replace(dense, m=rows, batch=(8,), a=a, b=b, d=d, modes=modes)
+
+
+@pytest.mark.parametrize("extent", [COLS, DEPTH])
+def test_where_groups_cut_columns_or_k_tiles_are_whole(extent: str) -> None:
+    dense = invariant(1, *FEW_COLUMNS, "bfloat16")
+    assert all(way.order.cuts is not None for way in ways_of(dense, H200))
+    groups = grouped_by(extent, dense, 16, 64)
+    assert [way.order.cuts for way in ways_of(groups, H200)] == [None]
+
+
+def test_groups_that_only_other_instructions_multiply_are_refused() -> None:
+    groups = grouped_by(ROWS_CUT, invariant(1, 100, 1000, E4M3), 16, 128)
+    with pytest.raises(RefusalError, match=r"(?s)invariant: no kernel of groups .* multiples of 16 bytes"):
+        make_plan(groups, H200)
 
 
 @pytest.mark.parametrize("pair", [(ONE, LINES), (STRIPS, SQUARES)])

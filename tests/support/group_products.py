@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from lapidist import machine
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Factors, Groups, Operation, Routing
+from lapidist.calls.operation import USUAL_TYPES, Factors, Groups, Operation, Routing, Types
 from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
@@ -18,6 +19,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Launch
 from lapidist.planning.plans import make_plan
 from lapidist.planning.workspace import Scratch
+from lapidist.problems.ragged import FixedCuts
 
 Array = np.ndarray[Any, Any]
 H200 = chip("h200")
@@ -35,6 +37,8 @@ class GroupProduct(NamedTuple):
     target: Array | None = None  # of rows of the output, which has more of them
     factors: Factors = Factors()
     out_dtype: str | None = None
+    types: Types = USUAL_TYPES
+    cuts: FixedCuts | None = None  # of k in every tile
 
 
 def stretches(lengths: Sequence[int]) -> list[slice]:
@@ -109,14 +113,22 @@ def launched(
 ) -> tuple[Launch, Scratch | None, Array]:
     """The launch in the machine, its workspace, and its output."""
     routing = Routing(product.index, None, product.target)
-    operation = Operation(groups=Groups(product.ends), routing=routing, factors=product.factors)
+    operation = Operation(
+        types=product.types, groups=Groups(product.ends), routing=routing, factors=product.factors
+    )
     out = (
         None
         if product.target is None
         else np.empty((MORE * len(product.target), product.b.shape[-1]), product.out_dtype or product.a.dtype)
     )
     bound = Bound(product.a, product.b, None, out, operation)
-    plan = make_plan(bound.problem(), device, kernel and kernel_named(kernel), config)
+    problem = bound.problem()
+    if product.cuts is not None:
+        ragged = problem.modes.ragged
+        assert ragged is not None
+        modes = replace(problem.modes, ragged=ragged._replace(cuts=product.cuts))
+        problem = replace(problem, modes=modes)
+    plan = make_plan(problem, device, kernel and kernel_named(kernel), config)
     result, target = output_of(bound)
     result[...] = UNTOUCHED
     scratch = Scratch(plan) if plan.workspace_bytes else None

@@ -53,6 +53,10 @@ PLAIN_SUMS = 208
 SUMS, SUMS_OF_THREE = 192, 96
 # Promoted sums, a part's products, and a factor of each of its columns: of 224 registers, or of 160.
 PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136
+# Sums of a part of k of groups, and those of the parts before it; the same beside a C, or indices of rows.
+# With 192 they spilled 28 bytes, beside C 16 with 176, beside indices 28 with 160. Three warpgroups spilled
+# 12 to 312.
+SUMS_OF_PARTS, SUMS_OF_PARTS_BESIDE = 176, 144
 # For each 64 rows of A that pass through registers: elements of two steps, and of the loads under way.
 PASSING = 48
 # For each 64 rows of A: registers that are neither sums nor held elements of D.

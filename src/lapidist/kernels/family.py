@@ -148,6 +148,14 @@ class Family(ABC):
         """Blocks that stay on an SM at once, if tiles of groups are cut."""
         return kernel.persistent
 
+    def tiles_handed_on(self, problem: Problem, blocks: int) -> int:
+        """The most tiles of sums that blocks leave for each other, where they share those of groups."""
+        return blocks
+
+    def puts_sums_aside(self, problem: Problem) -> bool:
+        """Whether a block keeps the sums of a tile's parts of k in the workspace."""
+        return problem.modes.fixed_cuts is not None
+
     def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
         """Whether the kernel makes D and its factors itself, from whole groups of columns. `peers`: blocks of
         a cluster that share a tile.

@@ -72,6 +72,8 @@ MODES: Knobs = (
     Knob("SCALARS", "1: alpha, beta, or both are read from device memory", 0),
     Knob("GUARDED", "1: nothing is done where a number in device memory is zero", 0, MACRO),
     Knob("RAGGED", "groups cut, at places in device memory: 0: nothing; 1: rows; 2: columns; 3: k", 0, MACRO),
+    Knob("FIXED_PARTS", "parts of k of every tile of groups, which its block computes one by one", 1),
+    Knob("FROM_ZERO", "1: the sums of the first of them are added to zero", 0),
     *ADDEND,
     Knob("Index", "of gathered and scattered rows and columns, and of the ends of groups", "int", TYPE),
 )

@@ -26,13 +26,13 @@ def invariant_choice(
     """The best candidate of the one order, and how its blocks share tiles. Of `sharing` only the number of
     SMs counts.
     """
-    ways = ways_of(problem, device)
+    ways, groups_of_rows = ways_of(problem, device), problem.modes.ragged is not None
     groups = groups_of(problem) if kernel is None else grouped((kernel,), problem.math)
     if config is not None:
         groups = (config_alone(exactly(problem, device, kernel, config).kernel, config, problem.math),)
     best = None
     for way in ways:
-        shared = replace(way.sharing, avail_sms=sharing.avail_sms)
+        shared = replace(PLANNED if groups_of_rows else way.sharing, avail_sms=sharing.avail_sms)
         tables = weigh(problem, device, [rows for rows in groups if may_sum_alike(rows, way.order)], shared)
         narrow(tables, way.like, way.order)
         candidate = best_of(tables)
@@ -52,6 +52,12 @@ def why_none(problem: Problem, device: Device, way: Way, kernel: Kernel | None, 
     elif problem.fused is not None:
         who = "epilogue: no kernel rounds each step of it and sums"
         way_out = "Apply it to the result (a bias alone is taken, and on tensor cores any function without c)"
+    elif problem.modes.ragged is not None:
+        who = "invariant: no kernel of groups sums"
+        way_out = (
+            "Let lines of A, B and D start on multiples of 16 bytes, those of 8-bit floats and tf32 run along"
+            " k, and gather rows of tf32 before"
+        )
     elif problem.modes.arrays:
         who, way_out = "invariant: no kernel of Pointers sums", "Pass lists of arrays"
     else:

@@ -3,10 +3,12 @@
 It follows from n, k, the types, the layout of B and the chip's architecture alone, so all numbers of rows
 have it. Kernels and configs of that order are then free. The rule:
 
-  whole tiles   where they are predicted to take hardly longer than the free choice. Every number of rows can
-                have them, and so can batches, lists and groups
+  whole tiles   where they are predicted to take hardly longer than the free choice
   k in parts    for few columns and a long k: there whole tiles leave most of the chip idle at few rows. The
                 number of parts is the one whose largest loss over all numbers of rows is the least
+
+Batches, lists and groups of rows have the order of their product alone. Where groups cut columns or k, tiles
+are whole, as the host does not know n or k.
 
 Losses are the model's, of a dense product on the architecture's first chip in CHIPS.
 """
@@ -32,6 +34,7 @@ from lapidist.planning.sum_orders import Cuts, SumOrder, ends_in_zeros
 from lapidist.problems.matrix import dense_matrix
 from lapidist.problems.modes import OF_ALL
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import COLS, DEPTH, FixedCuts
 from lapidist.problems.scaling import LINES, NO, ONE, SQUARES, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing_choice import PLANNED, Reduction, Sharing
 
@@ -60,10 +63,25 @@ class Weighed(NamedTuple):
 
 def ways_of(problem: Problem, device: Device) -> tuple[Way, ...]:
     """The ways to the bits that a row has in all products like this one, however many rows these have."""
-    reference = reference_of(problem.exchanged() if problem.transposed else problem)
-    if problem.modes.ragged is not None:  # no block knows how many rows the other groups have
+    asked = problem.exchanged() if problem.transposed else problem
+    reference = reference_of(asked)
+    if asked.modes.cuts(COLS) or asked.modes.cuts(DEPTH):  # the device alone knows n, or k
         return (whole_tiles(reference, chip_like(device)).way,)
     return ways_of_reference(reference, chip_like(device))
+
+
+def with_fixed_cuts(problem: Problem, device: Device) -> Problem:
+    """Groups of rows with the cuts of k that the dense product of each has. Other problems stay."""
+    ragged = problem.modes.ragged
+    if ragged is None:
+        return problem
+    way = ways_of(problem, device)[0]
+    cuts = way.order.cuts
+    if not isinstance(cuts, Cuts):
+        return problem
+    from_zero = cuts.reduction == "cluster" and way.order.unit != "wgmma"
+    fixed = FixedCuts(len(cuts.cuts) + 1, way.like.config.bk, cuts.reduction, from_zero)
+    return replace(problem, modes=replace(problem.modes, ragged=ragged._replace(cuts=fixed)))
 
 
 def chip_like(device: Device) -> Device:
@@ -77,6 +95,7 @@ def chip_like(device: Device) -> Device:
 def reference_of(problem: Problem) -> Problem:
     """A dense product with these columns and k, of one row, with what may decide about an order. `problem`:
     as the caller has it. Where rows come from and go to decides nothing, though fewer kernels can do that.
+    Indices of rows do where there are no groups: no kernel on wgmma takes them.
     """
     n, k, scaling, modes = problem.n, problem.k, problem.scaling, problem.modes
     picked = dict(zip(("gather_a", "gather_b", "scatter_rows", "scatter_cols"), modes.picked, strict=True))
@@ -97,7 +116,7 @@ def reference_of(problem: Problem) -> Problem:
         owners=None,
         modes=replace(
             modes,
-            **{name: OF_ALL if kind else 0 for name, kind in picked.items()},
+            **{name: OF_ALL if kind and modes.ragged is None else 0 for name, kind in picked.items()},
             index="int32",
             groups=None,
             arrays=0,

@@ -23,6 +23,7 @@ from lapidist.launch import Binary, Dim3, Launch, ParameterBlock, Patch, TensorM
 from lapidist.planning.binaries import EACH_STEP_ROUNDED, Build, Macros, compiled, compiled_anew
 from lapidist.planning.cost_table import Candidate, as_computed
 from lapidist.planning.invariant_choice import invariant_choice, is_invariant
+from lapidist.planning.invariant_orders import with_fixed_cuts
 from lapidist.planning.modelled_choice import modelled_choice
 from lapidist.planning.plan_text import plan_text
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
@@ -157,9 +158,9 @@ class Plan:
     @property
     def _sharing_bytes(self) -> int:
         """Flags and partial sums of blocks that share tiles. A schedule counts a cluster as one block."""
-        tile_bytes = self.kernel.tile_bytes(self.problem, self.config)
-        if self.schedule is None:
+        if self.schedule is None or self.problem.modes.ragged is not None:
             return sum(self._parts_of_groups)
+        tile_bytes = self.kernel.tile_bytes(self.problem, self.config)
         return self.config.cluster * self.schedule.workspace_bytes(tile_bytes)
 
     @cached_property
@@ -234,8 +235,7 @@ class Plan:
     @cached_property
     def scratch_bytes(self) -> tuple[int, int]:
         """Workspace bytes of flags, and of what follows them."""
-        flags = self.partials_offset
-        return flags, self.workspace_bytes - flags
+        return self.partials_offset, self.workspace_bytes - self.partials_offset
 
     def common_launch(self, binary: Binary, more: Mapping[str, Any] = NOTHING) -> Launch:
         """The launch that all runs of this plan share; its patch table says what differs. `more`: further
@@ -349,6 +349,7 @@ def make_plan(
     """The plan for a problem. `kernel` narrows the choice to one kernel, `config` to one config of it."""
     tuned = ""
     if problem.invariant:
+        problem = with_fixed_cuts(problem, device)
         best, sharing = invariant_choice(problem, device, kernel, config, sharing)
         if kernel is None and sharing.open:
             measured, words = measured_choice(problem, device, best)
@@ -359,15 +360,8 @@ def make_plan(
         best, tuned = measured_choice(problem, device, modelled_choice(problem, device))
     else:
         best = choose(problem, device, kernel, sharing)
-    return plan_of(
-        best,
-        problem,
-        device,
-        tuned=tuned,
-        kernel_named=kernel,
-        config_named=config is not None,
-        sharing=sharing,
-    )
+    named: dict[str, Any] = {"kernel_named": kernel, "config_named": config is not None}
+    return plan_of(best, problem, device, tuned=tuned, sharing=sharing, **named)
 
 
 @lru_cache(maxsize=CACHED_PLANS)

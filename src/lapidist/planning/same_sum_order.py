@@ -76,6 +76,9 @@ def cuts_alike(table: CostTable, like: Candidate, order: SumOrder) -> Any:
     same = np.array([binary == (like.kernel, like.config) for binary in binaries])
     if isinstance(order.cuts, CutsOfGroups):
         return same
+    fixed = table.problem.modes.fixed_cuts
+    if fixed is not None:  # steps as long as those of the dense product
+        return ~options.shares_tiles & (rows.bk == fixed.step)
     if order.cuts is None:
         return ~options.shares_tiles & ~cut_by_device(table.problem, binaries)
     option = ScheduleOption.of(like.schedule)

@@ -181,7 +181,7 @@ def sum_order(
         slices_of(kernel, config),
         config.bk if problem.scaling.promoted else 0,
         cuts_of_groups(problem, kernel, config, device)
-        if schedule is None
+        if problem.modes.ragged is not None
         else cuts_of(problem, config, schedule),
         f"{kernel.name} {config}" if compiler_rounds_epilogue(problem, kernel) else "",
     )
@@ -244,7 +244,12 @@ def step_of(problem: Problem, kernel: Kernel) -> int:
     return 8 if problem.dtype == "float64" else INSTRUCTION_BYTES // size_of(problem.dtype)
 
 
-def cuts_of_groups(problem: Problem, kernel: Kernel, config: Config, device: Device) -> CutsOfGroups | None:
+def cuts_of_groups(
+    problem: Problem, kernel: Kernel, config: Config, device: Device
+) -> Cuts | CutsOfGroups | None:
+    fixed = problem.modes.fixed_cuts
+    if fixed is not None:
+        return Cuts(fixed.reduction, fixed.boundaries(problem.k))
     parts = kernel.family.parts_of_tiles(problem, config)
     if parts == 1:
         return None
@@ -254,8 +259,8 @@ def cuts_of_groups(problem: Problem, kernel: Kernel, config: Config, device: Dev
     return CutsOfGroups(parts, config.bk, *tile, clusters, problem.modes.cuts(DEPTH))
 
 
-def cuts_of(problem: Problem, config: Config, schedule: Schedule) -> Cuts | SharedTiles | None:
-    if not schedule.shares_tiles:
+def cuts_of(problem: Problem, config: Config, schedule: Schedule | None) -> Cuts | SharedTiles | None:
+    if schedule is None or not schedule.shares_tiles:
         return None
     step = max(config.bk, 1)
     if schedule.regions == schedule.sk_tiles == schedule.grid.tiles:

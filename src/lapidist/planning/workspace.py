@@ -28,11 +28,15 @@ def memory_of(operand: Operand, rounded: bool) -> Memory:
 
 
 def scratch_of_groups(kernel: Kernel, problem: Problem, config: Config, blocks: int) -> tuple[int, int]:
-    """Bytes of flags and of partial sums where blocks share tiles of groups, each at most one of them."""
+    """Bytes of flags and of partial sums where blocks share tiles of groups, each at most one of them; or
+    where each puts sums of its own aside.
+    """
+    if kernel.family.puts_sums_aside(problem):
+        return 0, blocks * kernel.tile_bytes(problem, config)
     if kernel.family.parts_of_tiles(problem, config) == 1:
         return 0, 0
     flags = -(-blocks * FLAG_BYTES // PARTIALS_ALIGNMENT) * PARTIALS_ALIGNMENT
-    return flags, blocks * kernel.tile_bytes(problem, config)
+    return flags, kernel.family.tiles_handed_on(problem, blocks) * kernel.tile_bytes(problem, config)
 
 
 class Scratch:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from lapidist.problems.ragged import Ragged
+    from lapidist.problems.ragged import FixedCuts, Ragged
 
 # addresses of an array batch: among the kernel's parameters, or in arrays on the GPU
 IN_LAUNCH, IN_MEMORY = (1, 2)
@@ -73,6 +73,11 @@ class Modes:
         """Whether anything but groups of a ragged extent differs from matrices as they lie."""
         return self != PLAIN and replace(self, ragged=None, index=PLAIN.index) != PLAIN
 
+    @property
+    def fixed_cuts(self) -> FixedCuts | None:
+        """Those of k in every tile of groups."""
+        return None if self.ragged is None else self.ragged.cuts
+
     def cuts(self, extent: str) -> bool:
         """Whether this extent ("m", "n" or "k") is cut into groups."""
         return self.ragged is not None and self.ragged.extent == extent
@@ -92,7 +97,9 @@ class Modes:
         }
         if not any(used.values()):
             return {}
-        return {**{name: int(on) for name, on in used.items()}, "Index": INDEX_TYPES[self.index]}
+        cuts = self.fixed_cuts
+        fixed = {} if cuts is None else {"FIXED_PARTS": cuts.parts, "FROM_ZERO": int(cuts.from_zero)}
+        return {**{name: int(on) for name, on in used.items()}, **fixed, "Index": INDEX_TYPES[self.index]}
 
     def __str__(self) -> str:
         words = {

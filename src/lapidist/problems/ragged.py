@@ -17,15 +17,33 @@ NUMBERS = {ROWS: 1, COLS: 2, DEPTH: 3}  # in share/groups.cuh
 EXCHANGED = {ROWS: COLS, COLS: ROWS, DEPTH: DEPTH}  # in D' = B' A'
 
 
+class FixedCuts(NamedTuple):
+    """Where the k of every tile of groups is cut, whatever their lengths are: in `parts` of whole steps, the
+    first ones longer by a step. A block computes the parts of a tile one after another, and adds their sums.
+    """
+
+    parts: int
+    step: int  # elements of k
+    reduction: str  # of the dense product that is cut so
+    from_zero: bool  # whether the first part's sums are added to zero
+
+    def boundaries(self, k: int) -> tuple[int, ...]:
+        """The elements of k at which the second part begins, the third, and so on."""
+        normal, longer = divmod(-(-k // self.step), self.parts)
+        return tuple(self.step * (part * normal + min(part, longer)) for part in range(1, self.parts))
+
+
 class Ragged(NamedTuple):
     """`extent`: which one is cut. `groups`: how many stretches there are. `total`: elements of the extent in
     the shared operands. `most`: 0, or the distance at which stretches begin, of which each fills a part.
+    `cuts`: those of k in every tile, where rows must keep their bits.
     """
 
     extent: str
     groups: int
     total: int
     most: int = 0
+    cuts: FixedCuts | None = None
 
     @property
     def number(self) -> int:

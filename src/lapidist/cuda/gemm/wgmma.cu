@@ -64,6 +64,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
   int first_buffer = 0;
   Held<D_COLS, HELD> held;
   const bool few = RAGGED != RAGGED_K && p.extents.K <= (HELD - 1) * BK;
+  SumsOfParts<ROWS, BN / 2> parts_before;
   for (; tiles.next(p.extents, rank); ++multiplier.turn) {
     if (!multiplier.is_mine()) {  // the other warpgroup's tile: skip its stages
       multiplier.ring.skip(tiles.end - tiles.begin);
@@ -78,7 +79,12 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
     const int my_row = row + lane / 4 * NEXT_GROUP, my_col = lane % 4 * 2;
     if constexpr (PROMOTED) multiplier.multiply_and_promote(tiles, my_row, my_col, sums, finisher);
     else multiplier.multiply(tiles, sums, held, finisher);
-    if constexpr (PEERS_IN_CLUSTER > 0) {
+    if constexpr (CUTS_ALIKE) {
+      if (parts_before.template add<SHARERS>(workspace, tiles, sums)) {
+        finisher.finish(parts_before.at, held, false);
+        first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
+      }
+    } else if constexpr (PEERS_IN_CLUSTER > 0) {
       finisher.finish_in_cluster(sums);
     } else if (tiles.template combine<SHARERS>(workspace, &pipeline, sums)) {
       finisher.finish(sums, held, RAGGED == RAGGED_K ? tiles.end < HELD : few);

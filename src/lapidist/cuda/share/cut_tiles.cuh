@@ -1,109 +1,161 @@
-// Tiles of groups that several blocks share, so that a large group does not keep a few blocks busy while the others
-// wait. Only the device knows how many tiles there are, and how long. Every block counts them alike, so equal lengths
-// of groups are cut alike, and give equal bits.
+// Tiles of groups whose k is cut (gemm/wgmma/grouped_tiles.cuh), and how the sums of their parts are added.
 //
-//   whole tiles, every block one at a time | a stretch for each block of the steps of k of all tiles that are left
+// The last tiles, where fewer are left than there are clusters of blocks, are shared: a large group does not keep a few
+// blocks busy while the others wait. Only the device knows how many tiles there are. Every cluster counts them alike,
+// so equal lengths of groups are cut alike, and give equal bits.
 //
-// Where groups have one k, less than a wave is left. Where groups cut k itself, tiles have unequal steps, and all of
-// them are left but those of empty groups, which have none. A block computes its stretch backwards:
+//   whole tiles, every cluster one at a time | ... | share 0 of all tiles that are left, share 1 of all, ...
 //
-//   block 0         block 1         block 2          the last block of a tile finishes it
-//   [ tile 0   ......... ][ tile 1 .........  ]      1 leaves sums of tile 1 for 2, and then finishes tile 0
+// The last share of a tile waits for the others, adds their sums, and finishes the tile. So it waits for clusters of
+// lower numbers, which have started before.
 //
-// So the sums that another block waits for come first, and a block waits, in the end, for those of lower numbers,
-// which started before it.
+// MOST_PARTS    the shares are the parts: as many as there are blocks for
+// FIXED_PARTS   every tile is cut at the same places, those of a product of one group. A block computes its parts one
+//               after another. The last share has the first ones, to which it adds the others in the order of k
 #pragma once
 
 #include "config.cuh"
 #include "share/groups.cuh"
-#include "share/partial_sums.cuh"
 #include "share/sharing.cuh"
 
-constexpr bool CUTS_TILES = RAGGED && MOST_PARTS > 1;
-constexpr int MANY_STEPS = 1 << 30;  // a whole tile ends where its k does
+constexpr bool SHARES_TILES = MOST_PARTS > 1, CUTS_ALIKE = FIXED_PARTS > 1;
+static_assert(!SHARES_TILES || !CUTS_ALIKE, "the device decides where k is cut, or the host");
+static_assert(!SHARES_TILES || RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS, "all groups have one k");
+static_assert(!(SHARES_TILES || CUTS_ALIKE) || !PING_PONG,
+              "who shares a tile meets at barriers of all consumers");
 
-// Of a group that cuts k.
-__device__ __forceinline__ int steps_of(const Group& group) { return GroupWalk<BK>::lines_of(group); }
+// Which tiles are shared, by how many blocks. A cluster's units are whole tiles, and then a share.
+struct CutTiles {
+  int whole, left = 0, shares = 1;
 
-// The most steps that a tile of any group has. All lanes of a warp call it together.
-__device__ __forceinline__ int most_steps(const Ragged& ragged) {
-  int most = 1;
-#pragma unroll 1
-  for (int number = threadIdx.x % 32; number < ragged.groups; number += 32)
-    most = max_of(most, steps_of(group_at(ragged, number)));
+  // `steps`: of k.
+  __device__ __forceinline__ CutTiles(int tiles, int clusters, int steps) : whole(tiles) {
+    if (!SHARES_TILES && !CUTS_ALIKE) return;
+    whole = tiles - tiles % clusters, left = tiles - whole;
+    if (CUTS_ALIKE) {
+      for (shares = FIXED_PARTS; left * shares > clusters || FIXED_PARTS % shares > 0;) --shares;
+    } else if (left > 0) {
+      shares = min_of(floor_div(clusters, left), min_of(MOST_PARTS, max_of(1, steps / LEAST_STEPS)));
+    }
+  }
+  __device__ __forceinline__ int units() const { return whole + left * shares; }
+  __device__ __forceinline__ bool is_share(int unit) const { return shares > 1 && unit >= whole; }
+  __device__ __forceinline__ int shares_of(int tile) const { return tile < whole ? 1 : shares; }
+  // The tile of a cluster's first unit.
+  __device__ __forceinline__ int first_of(int cluster) const {
+    return whole > 0 || left == 0 ? cluster : cluster % left;
+  }
+  // The tile of a unit, and the share of it.
+  __device__ __forceinline__ int tile_of(int unit, int& share) const {
+    share = is_share(unit) ? quotient(unit - whole, left) : 0;
+    return unit - share * left;
+  }
+  // The fixed part behind `done` ones of a share, in place of the share. Returns how many are done then; 0: all of them.
+  __device__ __forceinline__ int next_part(int tile, int& share, int done) const {
+    const int own = FIXED_PARTS / shares_of(tile);
+    share = (shares_of(tile) - 1 - share) * own + done;
+    return done + 1 == own ? 0 : done + 1;
+  }
+};
+
+// The part of k of a tile that a unit computes. Parts of a tile are counted along k.
+struct WholeOfK {
+  static constexpr int begin = 0;
+  __device__ __forceinline__ void take(const CutTiles&, int, int, int&) {}
+  __device__ __forceinline__ static bool finishes() { return true; }
+};
+struct PartOfK {
+  int begin, part, parts;
+  int left;  // the tile's number among those that are left
+  // `end`: the tile's steps of k, then those up to the end of its part.
+  __device__ __forceinline__ void take(const CutTiles& cut, int tile, int number, int& end) {
+    part = number, parts = cut.shares_of(tile), left = tile - cut.whole;
+    begin = end * part / parts, end = end * (part + 1) / parts;
+  }
+  __device__ __forceinline__ bool finishes() const { return part + 1 == parts; }
+};
+struct FixedPartOfK {
+  int begin, part, left;
+  int own;  // parts of each block
+  __device__ __forceinline__ void take(const CutTiles& cut, int tile, int number, int& end) {
+    const int steps = end;  // with alpha = 0 there is one, of zeros
+    part = number, own = FIXED_PARTS / cut.shares_of(tile), left = tile - cut.whole;
+    begin = min_of(begin_of_part(part, steps), steps - 1),
+    end = max_of(begin_of_part(part + 1, steps), begin + 1);
+  }
+  __device__ __forceinline__ bool finishes() const { return part + 1 == own; }
+};
+using StretchOfK = Choose<SHARES_TILES, PartOfK, Choose<CUTS_ALIKE, FixedPartOfK, WholeOfK>::Type>::Type;
+
+// Where a tile's shares meet: its flag, and slots for the sums of `parts` parts. Those of a block lie CLUSTER apart.
+template <int Threads, int Rows, int Count>
+struct MeetingOfShares {
+  static constexpr int EIGHTHS = Rows * Count / 8, SLOT = EIGHTHS * 2 * Threads;
+  static_assert(Rows * Count == 8 * EIGHTHS, "all of a thread's sums are handed on");
+  int* flag;
+  Piece<Sum>* first;
+  __device__ __forceinline__ MeetingOfShares(const Workspace& workspace, int tile, int parts) {
+    const int rank = blockIdx.x % CLUSTER;
+    flag = workspace.flags + tile * CLUSTER + rank;
+    first = static_cast<Piece<Sum>*>(workspace.slots) + threadIdx.x +
+            static_cast<long long>(tile * parts * CLUSTER + rank) * SLOT;
+  }
+  __device__ __forceinline__ void leave(int part, const Sum (&sums)[Rows][Count]) const {
+    Piece<Sum>* const slot = first + static_cast<long long>(part * CLUSTER) * SLOT;
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) most = max_of(most, __shfl_xor_sync(0xffffffffu, most, step));
-  return most;
-}
-
-struct WholeTiles {
-  static constexpr int whole = 0, left = 0;
-  static constexpr bool cuts = false;
-  template <typename Walk>
-  __device__ __forceinline__ WholeTiles(Walk&, const Ragged&, int) {}
-  __device__ __forceinline__ static int last() { return 0; }
-  __device__ __forceinline__ static void take(int, int, WorkUnit&) {}
-};
-struct BlockStretch {
-  int whole;  // tiles
-  bool cuts;  // where groups cut k: all tiles but those of empty groups, which are stored whole
-  int each;   // steps of a stretch
-  int begin, left;
-
-  // A tile is in MOST_PARTS stretches, or one more if these begin inside it.
-  template <typename Walk>
-  __device__ __forceinline__ BlockStretch(Walk& walk, const Ragged& ragged, int K) {
-    const int blocks = gridDim.x;
-    int all = walk.count(), longest, left_tiles = 0;  // of tiles; where groups cut k, of steps
-    if constexpr (RAGGED == RAGGED_K) {
-      longest = most_steps(ragged), whole = ragged.groups * walk.across;
-    } else {
-      longest = max_of(1, ceil_div(K, BK)), whole = all - all % blocks;
-      left_tiles = all - whole, all = left_tiles * longest;
-    }
-    each = max_of(ceil_div(all, blocks), max_of(LEAST_STEPS, ceil_div(longest, MOST_PARTS)));
-    // To hand sums on takes as long as LEAST_STEPS. The blocks of an SM take turns, so a tile alone there takes as
-    // long as its steps shared by all of them.
-    const int alone = RAGGED == RAGGED_K ? 1 : ceil_div(left_tiles * TOGETHER, blocks);
-    const bool pays = K > 0 && (each + LEAST_STEPS) * TOGETHER <= alone * longest;
-    if constexpr (RAGGED == RAGGED_K) {
-      cuts = K > 0 && (pays || whole > blocks);
-      if (!cuts) all = 0;
-    } else if (!pays) {
-      each = longest;
-    }
-    const bool has = static_cast<int>(blockIdx.x) < ceil_div(all, each);
-    begin = has ? blockIdx.x * each : 0, left = has ? min_of(each, all - begin) : 0;
+    for (int i = 0; i < EIGHTHS; ++i) leave_eight<Threads>(&sums[0][0] + i * 8, slot + i * 2 * Threads);
   }
-  __device__ __forceinline__ int last() const { return begin + left - 1; }
-  // The part of the tile with `steps` steps from `first` on that is in the stretch.
-  __device__ __forceinline__ void take(int first, int steps, WorkUnit& unit) {
-    unit.k_begin = max_of(0, begin - first), unit.k_end = begin + left - first;
-    left -= unit.k_end - unit.k_begin;
-    unit.slot = quotient(first, each),
-    unit.flag = quotient(first + steps - 1, each);  // the first block, the last
-    unit.peer = static_cast<int>(blockIdx.x) - unit.slot, unit.peers = unit.flag - unit.slot + 1;
+  // Wait for the others' shares, and add their parts, one after another.
+  __device__ __forceinline__ void add(int others, int parts, Sum (&sums)[Rows][Count]) const {
+    wait_for_flag(flag, others);
+    reset_flag(flag);
+    Piece<Sum>* slot = first;
+#pragma unroll 1
+    for (int part = 0; part < parts; ++part, slot += CLUSTER * SLOT)
+#pragma unroll
+      for (int i = 0; i < EIGHTHS; ++i) add_eight<Threads>(&sums[0][0] + i * 8, slot + i * 2 * Threads);
   }
 };
-using StretchOfSteps = Choose<CUTS_TILES, BlockStretch, WholeTiles>::Type;
 
-// Leave the sums of a part for the last one, or add those of the others to the last one's, along k. Returns whether
-// the tile is complete. All threads that have sums call it together.
-template <int THREADS, typename Sum, int ROWS, int COLS>
-__device__ __forceinline__ bool join_parts(const Workspace& workspace, const WorkUnit& unit,
-                                           Sum (&sums)[ROWS][COLS]) {
-  if (unit.peers == 1) return true;
-  const auto all = [](int) { return true; };
-  int* const flag = workspace.flags + unit.flag;
-  if (!unit.last()) {
-    each_piece<THREADS>(workspace.slots, unit.slot + unit.peer, sums, all, LeavePiece<Sum>());
-    raise_flag(flag);
+// Leave the sums of a part for the last one, or add those of the others to the last one's. Returns whether the
+// tile is complete. All consumers call it together.
+template <int Threads, int Rows, int Count>
+__device__ __forceinline__ bool join_parts(const Workspace& workspace, const PartOfK& own,
+                                           Sum (&sums)[Rows][Count]) {
+  if (own.parts == 1) return true;
+  const MeetingOfShares<Threads, Rows, Count> meeting(workspace, own.left, own.parts);
+  if (own.part + 1 < own.parts) {
+    meeting.leave(own.part, sums);
+    raise_flag(meeting.flag);
     return false;
   }
-  wait_for_flag(flag, unit.peer);
-  reset_flag(flag);
-#pragma unroll 1
-  for (int peer = 0; peer < unit.peer; ++peer)
-    each_piece<THREADS>(workspace.slots, unit.slot + peer, sums, all, AddPiece<Sum>());
+  meeting.add(own.parts - 1, own.parts - 1, sums);
   return true;
 }
+
+// A thread's sums of the fixed parts before.
+template <int Rows, int Count>
+struct SumsOfParts {
+  Sum at[Rows][Count];
+  // Add those of a part, or leave them for the last share. Returns whether the tile is complete.
+  template <int Threads>
+  __device__ __forceinline__ bool add(const Workspace& workspace, const FixedPartOfK& now,
+                                      const Sum (&sums)[Rows][Count]) {
+    const int others = FIXED_PARTS - now.own;
+    const MeetingOfShares<Threads, Rows, Count> meeting(workspace, now.left, others);
+    if (now.part >= now.own) {
+      meeting.leave(now.part - now.own, sums);
+      if ((now.part + 1) % now.own == 0) raise_flag(meeting.flag);
+      return false;
+    }
+#pragma unroll
+    for (int i = 0; i < Rows * Count; ++i) {
+      Sum& total = at[i / Count][i % Count];
+      const Sum sum = sums[i / Count][i % Count];
+      total = now.part > 0 ? total + sum : sum;  // added to zero, -0 would become +0
+    }
+    if (!now.finishes()) return false;
+    if (others > 0) meeting.add(others / now.own, others, at);
+    return true;
+  }
+};

@@ -1,11 +1,15 @@
 // The units of a block, by the product that they are of: the whole one, or a group of a grouped product, of which
-// each unit is a tile, or a part of the k of one (share/cut_tiles.cuh).
+// each unit is a tile, or a part of the k of one (share/stretches.cuh).
+//
+// The FIXED_PARTS parts of a tile are units one after another of one block, which keeps their sums in the workspace:
+//
+//   unit   part 0: slot = sums | part 1: slot += sums | ... | the last one: sums += slot, epilogue
 #pragma once
 
 #include "config.cuh"
-#include "share/cut_tiles.cuh"
 #include "share/groups.cuh"
 #include "share/sharing.cuh"
+#include "share/stretches.cuh"
 
 // Of a product that is not ragged: all of them belong to the whole product.
 struct WholeWork : Work {
@@ -18,6 +22,33 @@ struct WholeWork : Work {
     return whole;
   }
 };
+
+// Add a thread's sums of a part to those of the parts before, which only it reads and writes. Returns whether the tile
+// is complete.
+template <int THREADS, typename Sum, int ROWS, int COLS>
+__device__ __forceinline__ bool add_part(const Workspace& workspace, const WorkUnit& unit,
+                                         Sum (&sums)[ROWS][COLS]) {
+  constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
+  static_assert(COLS % EACH == 0, "a row is made of whole pieces");
+  Piece<Sum>* const slot = static_cast<Piece<Sum>*>(workspace.slots) +
+                           static_cast<long long>(blockIdx.x) * (ROWS * PIECES * THREADS) + thread_now();
+  const bool first = unit.first(), last = unit.last();
+#pragma unroll
+  for (int i = 0; i < ROWS * PIECES; ++i) {
+    Sum* const own = sums[i / PIECES] + i % PIECES * EACH;
+    Piece<Sum> before = {};
+    if (!first) before = load(slot[i * THREADS]);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e)  // zero alone would make +0 of -0
+      own[e] = FROM_ZERO || !first ? before.at[e] + own[e] : own[e];
+    if (last) continue;
+    Piece<Sum> after;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) after.at[e] = own[e];
+    slot[i * THREADS] = after;
+  }
+  return last;
+}
 
 // A tile of a group, or a part of its k.
 struct TileOfGroup {
@@ -38,7 +69,9 @@ struct TileOfGroup {
   }
 
   // Blocks have all rows of a tile.
-  __device__ __forceinline__ bool ends_tile() const { return !CUTS_TILES || unit.last(); }
+  __device__ __forceinline__ bool ends_tile() const {
+    return (!CUTS_TILES && FIXED_PARTS == 1) || unit.last();
+  }
   __device__ __forceinline__ bool owns_row(int) const { return true; }
   template <int ROWS>
   __device__ __forceinline__ unsigned owned_rows() const {
@@ -46,7 +79,8 @@ struct TileOfGroup {
   }
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ bool combine(const Workspace& workspace, void*, Sum (&sums)[ROWS][COLS]) const {
-    return !CUTS_TILES || join_parts<THREADS>(workspace, unit, sums);
+    if constexpr (FIXED_PARTS > 1) return add_part<THREADS>(workspace, unit, sums);
+    else return !CUTS_TILES || join_parts<THREADS>(workspace, unit, sums);
   }
 };
 
@@ -112,11 +146,19 @@ struct FoundGroupTiles : TileOfGroup {
     stretch.take(first, steps, unit);
   }
 
+  // `iterations`: steps of k.
   template <int BAND>
-  __device__ __forceinline__ bool find(int tiles_m, int tiles_n) {
+  __device__ __forceinline__ bool find(int tiles_m, int tiles_n, int iterations) {
+    if constexpr (FIXED_PARTS > 1) {
+      unit.peer = unit.last() ? 0 : unit.peer + 1, unit.peers = FIXED_PARTS;
+      unit.k_begin = begin_of_part(unit.peer, iterations),
+      unit.k_end = begin_of_part(unit.peer + 1, iterations);
+      if (unit.peer > 0) return true;
+    }
     int tile;
     if (find_whole(tiles_m * tiles_n, tile)) {
-      unit.k_begin = 0, unit.k_end = MANY_STEPS, unit.peer = 0, unit.peers = 1;
+      if constexpr (FIXED_PARTS == 1)
+        unit.k_begin = 0, unit.k_end = MANY_STEPS, unit.peer = 0, unit.peers = 1;
     } else {
       if (stretch.left == 0) return false;
       find_part(tiles_m * tiles_n, tile);
@@ -134,8 +176,8 @@ struct FoundGroupTiles : TileOfGroup {
 struct GroupedWork : FoundGroupTiles {
   using FoundGroupTiles::FoundGroupTiles;
   template <int BAND = 1>
-  __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int) {
+  __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int iterations) {
     __syncthreads();  // shared memory is free for the next unit
-    return find<BAND>(tiles_m, tiles_n);
+    return find<BAND>(tiles_m, tiles_n, iterations);
   }
 };

@@ -28,6 +28,15 @@ struct Ragged {
 #define RAGGED_PASSED Ragged()
 #endif
 
+// Where rows of groups shall have the bits that a product of one group gives them, and that cuts k, each tile is cut at
+// the same places. Its parts are added in the order of k.
+static_assert(FIXED_PARTS == 1 || RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS, "all groups have one k");
+
+// Where part `part` of a tile begins, of `steps` of k: as blocks of a schedule share them.
+__device__ __forceinline__ int begin_of_part(int part, int steps) {
+  return part * (steps / FIXED_PARTS) + min_of(part, steps % FIXED_PARTS);
+}
+
 // A stretch of the ragged extent. Ends that fall, or lie outside, give empty groups and shorter ones.
 struct Group {
   int number, begin, end;

@@ -1,4 +1,4 @@
-"""Tiles of groups whose k several blocks share, as the device decides (share/cut_tiles.cuh): in gemm/mma.cu,
+"""Tiles of groups whose k several blocks share, as the device decides (share/stretches.cuh): in gemm/mma.cu,
 gemm/simt.cu and gemm/sgemm.cu.
 """
 

@@ -13,6 +13,8 @@ from lapidist.kernels.budgets import (
     PROMOTED_SUMS,
     PROMOTED_SUMS_OF_THREE,
     SUMS,
+    SUMS_OF_PARTS,
+    SUMS_OF_PARTS_BESIDE,
     SUMS_OF_THREE,
 )
 from lapidist.kernels.rules.problem_facts import Facts
@@ -143,6 +145,24 @@ def room_for_promoted(c: Any) -> Any:
     return either(warpgroups(c) == 3, PROMOTED_SUMS_OF_THREE, PROMOTED_SUMS)
 
 
+def cuts_k(f: Facts) -> bool:
+    """Whether a block adds up parts of k of a tile of groups."""
+    return f.problem.modes.fixed_cuts is not None
+
+
+def held_twice(c: Any, f: Facts) -> Any:
+    """Registers of a part's sums and of those of the parts before."""
+    sums = rows_of_sums(c) * c.bn // 2
+    return sums + (held(c, f) if f.problem.scaling.promoted else sums)
+
+
+def room_for_parts(f: Facts) -> int:
+    if f.problem.scaling.promoted:
+        return PROMOTED_SUMS
+    beside = f.problem.c is not None or f.problem.modes.gather_a
+    return SUMS_OF_PARTS_BESIDE if beside else SUMS_OF_PARTS
+
+
 REGISTERS = (
     Rule(
         lambda c, f: not f.by_registers or c.bm % (ROW_BYTES // f.size) == 0,
@@ -259,6 +279,23 @@ WAY_OUT = (
         ),
     ),
 )
+GROUPED = (
+    Rule(
+        lambda c, f: (not cuts_k(f)) | (held_twice(c, f) <= room_for_parts(f)),
+        lambda c, f: (
+            "where k of groups is cut in all tiles alike, a thread has the sums of the parts before beside"
+            f" those of a part: it has room for {room_for_parts(f)}; this tile gives it {held_twice(c, f)}"
+        ),
+    ),
+    Rule(
+        lambda c, f: (warpgroups(c) < 3) | (not cuts_k(f)),
+        lambda c, f: "threads of three warpgroups have no room for sums of the parts before; got three",
+    ),
+    Rule(
+        lambda c, f: (c.ping_pong == 0) | (not cuts_k(f)),
+        lambda c, f: "in ping-pong warpgroups take turns tile by tile; here k of each is cut into parts",
+    ),
+)
 GATHERED = (
     Rule(
         lambda c, f: (not f.problem.modes.gather_a) | ((c.bm <= GATHERED_ROWS) & (c.cluster_n == 1)),
@@ -272,7 +309,7 @@ GATHERED = (
         lambda c, f: f"eight of {c.bn} columns are stored twice: two lanes would store a scattered row's",
     ),
 )
-FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT, *GATHERED)
+FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT, *GROUPED, *GATHERED)
 
 # ---- the rungs ----
 

@@ -21,7 +21,7 @@ from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
 from lapidist.kernels.tma_alignment import line
 from lapidist.kernels.wgmma.config_list import family_configs
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.kernels.wgmma.group_parts import part_macros, parts_of_tiles
+from lapidist.kernels.wgmma.group_parts import part_macros, parts_of_tiles, tiles_handed_on
 from lapidist.kernels.wgmma.maps import family_maps
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
@@ -161,6 +161,13 @@ class Wgmma(Warpgroups):
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         return parts_of_tiles(problem, config)
+
+    def tiles_handed_on(self, problem: Problem, blocks: int) -> int:
+        return tiles_handed_on(problem, blocks)
+
+    def puts_sums_aside(self, problem: Problem) -> bool:
+        """Registers keep them."""
+        return False
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return wgmma_shared(problem, config)

@@ -1,5 +1,5 @@
 """Tiles of groups whose k several blocks share, since the device alone knows how few tiles there are
-(gemm/wgmma/grouped_tiles.cuh).
+(share/cut_tiles.cuh).
 """
 
 from __future__ import annotations
@@ -16,15 +16,26 @@ LEAST_STEPS = 12
 
 
 def parts_of_tiles(problem: Problem, config: Config) -> int:
-    """The most blocks that share the k of a tile. One: where rows must keep their bits whatever the lengths
-    of groups are, where groups cut k itself, and in ping-pong, whose warpgroups have a tile each.
+    """The most blocks that share the k of a tile. One: where rows must keep the bits of one sum, where groups
+    cut k itself, and in ping-pong, whose warpgroups have a tile each.
     """
     modes = problem.modes
+    if modes.fixed_cuts is not None:
+        return modes.fixed_cuts.parts
     if modes.ragged is None or modes.cuts(DEPTH) or problem.invariant or config.ping_pong:
         return 1
     return max(1, min(MOST_PARTS, ceil_div(problem.k, config.bk) // LEAST_STEPS))
 
 
 def part_macros(problem: Problem, config: Config) -> dict[str, object]:
-    parts = parts_of_tiles(problem, config)
+    """Where the device decides how many there are. Fixed ones are of the modes."""
+    parts = 1 if problem.modes.fixed_cuts else parts_of_tiles(problem, config)
     return {"MOST_PARTS": parts, "LEAST_STEPS": LEAST_STEPS} if parts > 1 else {}
+
+
+def tiles_handed_on(problem: Problem, blocks: int) -> int:
+    """The most tiles of sums that blocks leave for each other. Of fixed parts most are left where two blocks
+    share a tile: half of its parts, and there are half as many such tiles as blocks.
+    """
+    cuts = problem.modes.fixed_cuts
+    return blocks if cuts is None else blocks * ceil_div(max(4, cuts.parts), 4)

@@ -34,8 +34,8 @@ struct FoundUnits : FoundGroupTiles {
   __device__ __forceinline__ FoundUnits(const Product& p, Pipeline& pipeline)
       : FoundGroupTiles(p.ragged, p.M, p.N, p.K), p(p), queue(pipeline.queue) {}
   __device__ __forceinline__ bool next() {
-    const bool more = find<RASTER>(ceil_div(p.M, BM), ceil_div(p.N, BN));
-    unit.k_end = min_of(unit.k_end, ceil_div(depth_of(*this, p), BK));
+    const bool more = find<RASTER>(ceil_div(p.M, BM), ceil_div(p.N, BN), ceil_div(p.K, BK));
+    if constexpr (FIXED_PARTS == 1) unit.k_end = min_of(unit.k_end, ceil_div(depth_of(*this, p), BK));
     if (threadIdx.x % 32 == 0) publish(queue, turn, static_cast<const TileOfGroup&>(*this), more);
     return more;
   }

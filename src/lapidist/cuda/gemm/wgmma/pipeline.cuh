@@ -63,8 +63,9 @@ constexpr int LINE_COLS = BN % 64 == 0 && ROWS * BN <= 256   ? 64
 // Patches of a tile that registers can hold, as elements of D, beside the sums of the next tile.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8,
               ROOM = REGISTERS - (BESIDE_SUMS + BN / 2) * ROWS - (C_SAME ? 2 * LINE_REGISTERS : 0);
-constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE &&
-                          sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS && !C_IN_PATCHES;
+constexpr bool MAY_HOLD = !PROMOTED && FIXED_PARTS == 1 && !SCHEDULED && !PING_PONG && !BY_GROUP &&
+                          D_COPY_ENGINE && sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS &&
+                          !C_IN_PATCHES;
 constexpr int HELD = !MAY_HOLD || ROOM < 0                  ? 0
                      : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES
                                                             : ROOM / PATCH_REGISTERS;
