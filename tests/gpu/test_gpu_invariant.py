@@ -49,6 +49,29 @@ def test_rows_of_every_batch(torch: Any, dtype: str, layer: tuple[int, int]) -> 
     assert same(vector, expected[5])
 
 
+@pytest.mark.parametrize("layer", [(128, 4096), (1024, 8192), (192, 4104)])
+@pytest.mark.parametrize("dtype", [*FLOATS, "tf32", "float64"])
+def test_rows_of_groups(torch: Any, dtype: str, layer: tuple[int, int]) -> None:
+    """Of layers whose order cuts k, in every form of groups."""
+    n, k = layer
+    kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+    how: dict[str, Any] = {"invariant": True, "precision": "tf32" if dtype == "tf32" else "ieee"}
+    a = torch.randn(300, k, device="cuda").to(kind)
+    b = torch.randn(4, n, k, device="cuda").to(kind).transpose(1, 2)
+    alone = [lapidist.matmul(a, matrix, **how) for matrix in b]
+    assert lapidist.plan(a, b[0], **how).sum_order.cuts is not None  # type: ignore[union-attr]
+    for ends in ([300] * 4, [1, 2, 150, 300], [0, 37, 37, 299], [75, 150, 225, 300]):
+        offsets = torch.tensor(ends, dtype=torch.int32, device="cuda")
+        found = lapidist.grouped(a, b, offsets, **how)
+        for matrix, begin, end in zip(alone, [0, *ends], ends, strict=False):
+            assert same(found[begin:end], matrix[begin:end]), ends
+    if dtype != "tf32":
+        index = torch.randperm(300, device="cuda", dtype=torch.int32)
+        found = lapidist.grouped(a, b, offsets, gather_a=index, **how)
+        parts = [matrix[index[75 * at : 75 * at + 75].long()] for at, matrix in enumerate(alone)]
+        assert same(found, torch.cat(parts))
+
+
 @pytest.mark.parametrize("compile", ["wait", "background"])
 def test_first_kernels_and_those_that_take_over(torch: Any, compile: Any) -> None:
     a = torch.randn(MOST, 4096, device="cuda", dtype=torch.bfloat16)
