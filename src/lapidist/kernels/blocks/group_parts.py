@@ -44,7 +44,7 @@ def parts_of_tiles(problem: Problem, config: Config, unit: str, together: int, w
     of groups are, where k is short, and where there are so many tiles that the last ones hardly matter.
     """
     ragged = problem.modes.ragged
-    if ragged is None or problem.invariant or not config.bk:
+    if ragged is None or problem.invariant or ragged.cuts is not None or not config.bk:
         return 1
     steps = ceil_div(ragged.total if ragged.extent == DEPTH else problem.k, config.bk)
     if steps > MOST_STEPS or too_many_tiles(problem, ragged, config, together, waves):
