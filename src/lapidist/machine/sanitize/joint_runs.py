@@ -98,7 +98,7 @@ class JointRuns:
         self.taken: tuple[JointRun, int] | None = None  # what a warp took last, or was to take
         in_clusters = sanitizer.geometry.cluster_size > 1
         program = self.m.program
-        self.quiet = QuietBlocks(program, self.is_constant, in_clusters)
+        self.quiet = QuietBlocks(program, self.is_constant, in_clusters, sanitizer.unused.sites)
         # Not where somebody counts accesses one by one, nor where wgmma fills registers that warps hold.
         multiplies = any(i.opcode == "wgmma" for i in program.kernel.instructions)
         self.alone = multiplies or type(sanitizer.counter) is not Observer
@@ -142,24 +142,24 @@ class JointRuns:
         alone says what happens: which blocks, and where it goes on behind each."""
         way = list[tuple[int, int]]()
         warp, blocks, turns = cohort.first_warp, self.m.program.blocks, self.turns.get(cohort.first_warp)
-        suspects, undefined = self.sanitizer.suspects.loads, self.sanitizer.definedness.warps
+        suspects, followed = self.sanitizer.suspects.loads, self.sanitizer.definedness.followed
         while turns is not None and turns.ahead and len(way) < most:
             run, row = turns.ahead[0]
             after, block = run.after[row], blocks[run.number]
             if after == NOWHERE or block.kind == "barrier" or block.target == run.number + 1:
                 break
-            if suspects.get(warp) or undefined.get(warp) or not self.take(cohort, turns):
+            if suspects.get(warp) or followed(warp) or not self.take(cohort, turns):
                 break
             way.append((run.number, after))
         return way
 
     def may_join(self, cohort: Cohort, number: int, ahead: bool = False) -> bool:
-        """Whether nobody else watches, and the block touches no register whose bits are undefined; to a warp
+        """Whether nobody else watches, and the block touches no register whose value is followed; to a warp
         that is to come there, those matter which it will use."""
-        undefined = self.sanitizer.definedness.warps.get(cohort.first_warp)
-        if undefined:
+        followed = self.sanitizer.definedness.followed(cohort.first_warp)
+        if followed:
             block = self.m.program.blocks[number]
-            names = undefined.keys() & block.live_in if ahead else undefined.keys()
+            names = followed & block.live_in if ahead else followed
             if not (names.isdisjoint(block.reads) and names.isdisjoint(block.writes)):
                 return False
         return not self.alone and cohort.n == WARP and self.m.observer is self.sanitizer

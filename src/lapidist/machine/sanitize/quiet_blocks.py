@@ -57,10 +57,13 @@ GROUP_WORDS = frozenset(["async", "commit_group", "wait_group", "wait_all"])
 
 class QuietBlocks:
     """Which blocks of a kernel are quiet. `in_clusters` says whether addresses of shared variables have
-    ranks; `constant`, whether a special register is the same for all lanes of a launch."""
+    ranks; `constant`, whether a special register is the same for all lanes of a launch. `followed` are loads
+    whose values are followed."""
 
-    def __init__(self, program: Program, constant: Callable[[str], bool], in_clusters: bool) -> None:
-        self.program, self.in_clusters = program, in_clusters
+    def __init__(
+        self, program: Program, constant: Callable[[str], bool], in_clusters: bool, followed: frozenset[int]
+    ) -> None:
+        self.program, self.in_clusters, self.followed = program, in_clusters, followed
         self.constant = cache(constant)
         self.code = program.kernel.instructions
         self.answers: dict[int, bool] = {}
@@ -92,7 +95,7 @@ class QuietBlocks:
         changing = any(isinstance(item, Special) and item.name.startswith(CHANGING) for item in items)
         if i.opcode == "cp" and not self.in_clusters:
             return COPY_WORDS.issuperset(i.mods) or GROUP_WORDS.issuperset(i.mods)
-        if i.predicate is not None or changing:
+        if i.predicate is not None or changing or site in self.followed:
             return False
         if self.in_clusters and any(isinstance(item, Sym) for item in items):
             return False

@@ -5,11 +5,11 @@ of one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lapidist.machine.faults import Race
+from lapidist.machine.faults import MachineFault, Race
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.sanitize.clocks import Clocks
@@ -17,6 +17,7 @@ from lapidist.machine.sanitize.equal_stores import Storing
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.sanitize.suspects import Suspects
+from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
@@ -47,9 +48,16 @@ class Races:
     column, and behind those its tensor core."""
 
     def __init__(
-        self, m: Machine, clocks: Clocks, shared: Shadow, scopes: Scopes, suspects: Suspects
+        self,
+        m: Machine,
+        clocks: Clocks,
+        shared: Shadow,
+        scopes: Scopes,
+        suspects: Suspects,
+        unused: UnusedReads,
     ) -> None:
         self.m, self.clocks, self.shared, self.scopes, self.suspects = m, clocks, shared, scopes, suspects
+        self.unused = unused
         self.columns = m.geometry.warps * m.geometry.cluster_size
         self.neighbours: tuple[int, Array] | None = None  # the agents asked for last, and the first warp
         self.storing: Storing | None = None  # what the store writes that is looked at
@@ -95,12 +103,42 @@ class Races:
             self.check_lanes(access, at, lanes)
         if access.kind != "load" and not (level and access.kind == "atomic"):
             self.check_reads(access, at, warp)
+            self.unused.meet_write(self, access, at, lanes)
         if level and access.kind != "store":
             shadow.note_ordered_read(at, warp, now, level, self.scopes)
         if access.kind != "load":
             shadow.note_write(at, warp, now, access.site, level, access.generic, lanes)
         elif not level:
             shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
+
+    def faults_of_load(self, access: Access) -> dict[int, MachineFault]:
+        """What is wrong with a plain load, by lane."""
+        g, first = access.g, self.fault_of_load(access)
+        if first is None:
+            return {}
+        if g.n == 1:
+            return {int(g.lane[0]): first}
+        rows, wrong = np.broadcast_to(access.positions, (g.n,)), dict[int, MachineFault]()
+        for position, lane in enumerate(g.lane.tolist()):
+            one = replace(access, g=g.one(position), positions=rows[position : position + 1])
+            fault = self.fault_of_load(one)
+            if fault is not None:
+                wrong[lane] = fault
+        return wrong
+
+    def fault_of_load(self, access: Access) -> MachineFault | None:
+        at = access.shadow.grains(access.positions, access.size)
+        lanes = access.shadow.lanes_of(access.g, access.positions, access.size)
+        self.m.holds_back = True
+        try:
+            self.check_writes(access, at, warp_number(access.g))
+            if lanes is not None:
+                self.check_lanes(access, at, lanes)
+        except MachineFault as fault:
+            return fault
+        finally:
+            self.m.holds_back = False
+        return None
 
     def note_stores(self, warp: int, at: Array, lanes: Array, sites: Array) -> bool:
         """Note plain stores of a warp's lanes to shared memory if none of them races with an earlier access
@@ -222,12 +260,15 @@ class Races:
         self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0, equal: bool = False
     ) -> None:
         """Raise the race; if it is with a read whose value is still unused, it waits for that use."""
+        fault = self.fault_of(access, index, story, equal)
+        if access.shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
+            self.m.report(fault)
+
+    def fault_of(self, access: Access, index: int, story: str, equal: bool = False) -> MachineFault:
         lane = index // max(access.size // access.shadow.grain, 1)
         address, space = int(access.positions[lane]), "global"
         if access.shadow is self.shared:
             address, space = address % self.m.shared_stride, "shared"
         what, name = ("the same value twice in", "equal-stores") if equal else ("a race on", "")
         rule = f"{what} {space} memory: {story}; nothing orders the two"
-        fault = self.m.fault(Race, rule, access.site, access.g, lane, address, name)
-        if access.shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
-            self.m.report(fault)
+        return self.m.fault(Race, rule, access.site, access.g, lane, address, name)

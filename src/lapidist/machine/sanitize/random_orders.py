@@ -87,7 +87,7 @@ class FuzzedScheduler(Scheduler):
             return
         for warp in self.ended:
             self.sanitizer.clocks.forget(warp)
-            self.sanitizer.definedness.warps.pop(warp, None)
+            self.sanitizer.definedness.forget(warp)
             self.lazy_products.queues.pop(warp, None)
         self.ended.clear()
 

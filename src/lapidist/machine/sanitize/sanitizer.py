@@ -30,6 +30,7 @@ from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
 from lapidist.machine.sanitize.self_resetting import SelfResetting
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow, shadow_of
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
+from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.sanitize.warpgroups import Warpgroups
 from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
@@ -73,11 +74,12 @@ class Sanitizer(Observer):
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.orders = Ordered(m, self.clocks)
         self.suspects = Suspects(m.program, self.shared, m.report)
-        self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects)
+        self.unused = UnusedReads(m, self.clocks)
+        self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects, self.unused)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.maps = MapFences(m, self.clocks)
         self.warpgroups = Warpgroups(m)
-        self.definedness = m.definedness = Definedness(m)
+        self.definedness = m.definedness = Definedness(m, self.unused)
         self.shuffled_from_nobody = self.definedness.shuffled_from_nobody  # type: ignore[method-assign]
         self.counted, self.transferred = counter.counted, counter.transferred  # type: ignore[method-assign]
         self.own = OwnMemory(m, self.shared, self.definedness)
@@ -115,7 +117,7 @@ class Sanitizer(Observer):
             self.own.touch_local(address, offset, size, site, kind)
         elif address.space == "global":
             g, ends = address.g, (address.lo + offset, address.hi + offset)
-            logs = kind == "load" and not level
+            logs = kind == "load" and not level and site not in self.unused.sites
             if logs and self.is_logged(g, address.addresses, offset, ends, size, site, g.lane):
                 return
             addresses = address.addresses.astype(np.int64) + offset
@@ -269,9 +271,13 @@ class Sanitizer(Observer):
             self.updates.check(g, positions, size, site, shadow)
         if not inside.all() and len(addresses) == g.n:
             g = Lanes(g.cohort, indices(g)[inside])
-        self.races.look(
-            Access(shadow, g, positions, size, site, kind, level, generic), shadow.grains(positions, size)
-        )
+        access = Access(shadow, g, positions, size, site, kind, level, generic)
+        at = shadow.grains(positions, size)
+        if kind == "load" and not level and generic and site in self.unused.sites:
+            self.definedness.on = True
+            self.unused.load(self.races, access, at)
+        else:
+            self.races.look(access, at)
 
     def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> bool:
         """Whether all that a wgmma reads was written."""
@@ -352,23 +358,14 @@ class Sanitizer(Observer):
         if position not in self.inits:
             return
         warp, moment = self.inits[position]
-        mine = warp_number(g)
+        mine, place = warp_number(g), position % self.m.shared_stride
         if warp != mine and self.clocks.row(mine).vector[warp] < moment:
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
-            self.m.report(self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride))
+            self.m.report(self.m.fault(Race, rule, site, g, lane, place))
         if proxy and self.clocks.row(mine).proxied[SHARED, warp] < moment:
             rule = "TMA uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
-            self.m.report(
-                self.m.fault(
-                    MissingProxyFence,
-                    rule,
-                    site,
-                    g,
-                    lane,
-                    position % self.m.shared_stride,
-                    "mbarrier-init-fence",
-                )
-            )
+            name = "mbarrier-init-fence"
+            self.m.report(self.m.fault(MissingProxyFence, rule, site, g, lane, place, name))
 
     def mbarrier_arrived(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         warp = warp_number(g)

@@ -289,6 +289,14 @@ class Shadow:
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
         self.reader[at, 0], self.read[at, 0] = agent, now
 
+    def note_earlier_read(self, at: Array, agent: int, moment: int, site: int, lanes: Array) -> None:
+        """Note a read of global memory at an earlier moment, where the agent has not read since."""
+        assert self.reader is not None
+        last = int(self.last_read[agent])
+        new = ~((self.reader[at] == agent) & (self.read[at] >= moment)).any(axis=1)
+        self.note_read(at[new], 0, agent, moment, site, lanes[new])
+        self.last_read[agent] = max(last, moment)
+
 
 def of_each(values: Array | int, n: int) -> Array:
     """One value for each of n grains, of some for as many grains each; of others the first counts."""
