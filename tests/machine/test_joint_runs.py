@@ -137,15 +137,21 @@ def both(
     launch: Launch, seed: int, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[object], list[object], int]:
     """The outcomes with and without warps that compute together, and how often one took its part."""
-    taken, take = [0], JointRuns.take
+    taken, take, sprint = [0], JointRuns.take, JointRuns.sprint
 
     def counted(*where: object) -> bool:
         answer = take(*where)  # type: ignore[arg-type]
         taken[0] += answer
         return answer
 
+    def sprinted(*where: object) -> list[tuple[int, int]]:
+        before, way = taken[0], sprint(*where)  # type: ignore[arg-type]
+        taken[0] = before + len(way)
+        return way
+
     with monkeypatch.context() as patch:
         patch.setattr(JointRuns, "take", counted)
+        patch.setattr(JointRuns, "sprint", sprinted)
         together = outcome(launch, seed, schedulers)
         patch.setattr(JointRuns, "turn", lambda *where: None)
         return together, outcome(launch, seed, schedulers), taken[0]

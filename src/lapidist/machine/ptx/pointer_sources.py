@@ -6,8 +6,10 @@ from __future__ import annotations
 from lapidist.machine.ptx.basic_blocks import effects
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Instruction, Kernel, Reg, Sym, Vec, flatten
 
-ACCESSES = ("ld", "st", "atom", "red")
-Source = int | str  # the place of a parameter in the launch's arguments, or the name of a variable
+# The place of a parameter in the launch's arguments, the complement of it for the parameter's own address (a
+# tensor map), or the name of a variable.
+Source = int | str
+OTHER_SPACES = frozenset(["shared", "shared::cta", "shared::cluster", "local", "param", "const"])
 NOTHING = frozenset[Source]()
 
 
@@ -28,8 +30,20 @@ def pointer_sources(kernel: Kernel) -> dict[int, frozenset[Source]]:
     return {
         site: of_address(kernel, i, held)
         for site, i in enumerate(kernel.instructions)
-        if i.opcode in ACCESSES and {"shared", "local", "param", "const"}.isdisjoint(i.mods)
+        if is_store(i) or is_load(i)
     }
+
+
+def is_load(i: Instruction) -> bool:
+    return i.opcode == "ld" and OTHER_SPACES.isdisjoint(i.mods)
+
+
+def is_store(i: Instruction) -> bool:
+    """Whether an instruction may write to global memory."""
+    if i.opcode == "cp":  # from shared memory: the target's space comes first
+        spaces = [mod.partition("::")[0] for mod in i.mods if mod.startswith(("global", "shared"))]
+        return spaces == ["global", "shared"] and "bulk" in i.mods
+    return i.opcode in ("st", "atom", "red", "multimem", "tensormap") and OTHER_SPACES.isdisjoint(i.mods)
 
 
 def step_of(
@@ -42,16 +56,22 @@ def step_of(
             held[name] = held.get(name, NOTHING) | {source}
         return None
     reads, writes = effects(i)
-    named = [item.name for operand in i.operands for item in flatten(operand) if isinstance(item, Sym)]
-    sources = NOTHING.union(name for name in named if name in kernel.variables)
+    named = [item for operand in i.operands for item in flatten(operand) if isinstance(item, Sym)]
+    sources = NOTHING.union(*(of_symbol(kernel, item) for item in named))
     return (reads, writes, sources) if writes else None
+
+
+def of_symbol(kernel: Kernel, item: Sym) -> frozenset[Source]:
+    if item.name in kernel.parameters:
+        return frozenset([~(kernel.parameters[item.name].offset + item.offset)])
+    return frozenset([item.name]) if item.name in kernel.variables else NOTHING
 
 
 def of_address(kernel: Kernel, i: Instruction, held: dict[str, frozenset[Source]]) -> frozenset[Source]:
     operand = i.operands[1 if i.opcode in ("ld", "atom") else 0]
     base = operand.base if isinstance(operand, Addr) else None
     if isinstance(base, Sym):
-        return frozenset([base.name]) if base.name in kernel.variables else NOTHING
+        return of_symbol(kernel, base)
     return held.get(getattr(base, "name", ""), NOTHING)
 
 

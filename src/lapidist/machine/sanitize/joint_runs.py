@@ -8,20 +8,18 @@ and no check finds anything. Else the warp runs the block by itself, as if nothi
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lapidist.errors import LapidistError
-from lapidist.machine.instructions.warp import BarrierRequest
 from lapidist.machine.lanes import Cohort, Lanes, special
 from lapidist.machine.observer import Observer
-from lapidist.machine.ptx.basic_blocks import Block
 from lapidist.machine.sanitize.held_reads import LANES, NOWHERE, WARP, Reads, reads_of
-from lapidist.machine.sanitize.held_writes import HeldWrites, Writes
+from lapidist.machine.sanitize.held_writes import HeldWrites
+from lapidist.machine.sanitize.joint_run import JointRun, Turns, before_block, next_blocks, whole_jumps
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.ordered import PLAIN
 from lapidist.machine.sanitize.quiet_blocks import QuietBlocks
@@ -31,62 +29,6 @@ from lapidist.machine.sanitize.suspects import ALL_LANES, Reading
 
 Array = np.ndarray
 MOST_ELEMENTS = 1 << 21  # of what waits for its turn: how far a run may be ahead
-YES_OR_NO = (np.array([False]), np.array([True]))
-
-
-@dataclass(slots=True)
-class JointRun:
-    """One block, computed for these warps. `registers` are those behind it, of which `live` are used later
-    and `written` were written since the warps came together; a warp by itself keeps those in `uniform` as one
-    value. `after` is where each warp goes on."""
-
-    number: int
-    cohorts: list[Cohort]
-    group: Lanes
-    registers: list[Array]
-    live: frozenset[int]
-    written: frozenset[int]
-    uniform: frozenset[int]
-    jumps: Array | BarrierRequest | None
-    one_jump: bool
-    after: list[int]
-    changes: list[int]
-    marks: int
-    reads: list[Reads] = field(default_factory=list)
-    writes: Writes | None = None
-    meets: bool = False  # nobody is to be ahead of its end: it ends at a barrier, or writes
-    goes: list[int] | None = None  # of each warp whether all its lanes jump; below 0 where they part
-    all_written: bool = False  # what it loads from shared memory was written when it was computed
-
-    def part(self, values: Array, row: int, one: bool) -> Array:
-        """A warp's part of a register."""
-        if len(values) == 1:
-            return values if one else np.repeat(values, WARP)
-        return values[row * WARP : row * WARP + (1 if one else WARP)]
-
-    def answer(self, row: int) -> Array | BarrierRequest | None:
-        """What the block answers to a warp: which lanes jump, or what they ask at a barrier."""
-        jumps = self.jumps
-        if self.goes is not None and self.goes[row] >= 0:
-            return YES_OR_NO[self.goes[row]]
-        return self.part(jumps, row, self.one_jump) if isinstance(jumps, np.ndarray) else jumps
-
-    @property
-    def elements(self) -> int:
-        return sum(reads.at.size for reads in self.reads)
-
-
-@dataclass(slots=True)
-class Turns:
-    """What was computed ahead for a warp, each with its row there: `ahead` waits for its turn, the warp's
-    registers stand behind `done`."""
-
-    ahead: deque[tuple[JointRun, int]] = field(default_factory=deque)
-    done: tuple[JointRun, int] | None = None
-
-    @property
-    def last(self) -> tuple[JointRun, int] | None:
-        return self.ahead[-1] if self.ahead else self.done
 
 
 class JointRuns:
@@ -143,14 +85,28 @@ class JointRuns:
         way = list[tuple[int, int]]()
         warp, blocks, turns = cohort.first_warp, self.m.program.blocks, self.turns.get(cohort.first_warp)
         suspects, followed = self.sanitizer.suspects.loads, self.sanitizer.definedness.followed
-        while turns is not None and turns.ahead and len(way) < most:
+        if turns is None or suspects.get(warp) or followed(warp):
+            return way
+        clocks, touched = self.sanitizer.clocks, False
+        while turns.ahead and len(way) < most:
             run, row = turns.ahead[0]
             after, block = run.after[row], blocks[run.number]
             if after == NOWHERE or block.kind == "barrier" or block.target == run.number + 1:
                 break
-            if suspects.get(warp) or followed(warp) or not self.take(cohort, turns):
+            if run.plain and not any(reads.shadow.ever_written for reads in run.reads):
+                if run.loads and not touched:
+                    clocks.touch(warp, LANES)
+                    touched = True
+                for reads in run.reads:
+                    reads.shadow.log_read(reads.at[row], warp, clocks.now(warp), reads.sites, reads.lanes)
+                turns.done = turns.ahead.popleft()
+                if not turns.ahead and after not in self.quiet:
+                    self.settle(cohort, turns)
+            elif not self.take(cohort, turns):
                 break
             way.append((run.number, after))
+            if suspects.get(warp):
+                break
         return way
 
     def may_join(self, cohort: Cohort, number: int, ahead: bool = False) -> bool:
@@ -231,6 +187,8 @@ class JointRuns:
             writes,
             block.kind == "barrier" or held.is_seen,
             goes,
+            any(load[0].space != "param" for load in held.loads),
+            block.kind != "barrier" and writes is None and all(part.shadow is not shared for part in reads),
             all((shared.state[at] == WRITTEN).all() for at in loaded),
         )
 
@@ -306,7 +264,7 @@ class JointRuns:
         for reads in run.reads:
             shadow = reads.shadow
             if shadow is not self.sanitizer.shared:
-                if shadow.ever_written or self.m.overlaps or self.m.heap.space is not None:
+                if shadow.ever_written:
                     return False
                 continue
             at = reads.at[row]
@@ -325,8 +283,9 @@ class JointRuns:
             if (shared.state[at] == LANDING).any() or not races.may_store(warp, at, lanes):
                 return False
         now = clocks.now(warp)
-        for reads in run.reads:
+        if run.loads:
             clocks.touch(warp, LANES)
+        for reads in run.reads:
             if reads.shadow is self.sanitizer.shared:
                 self.note_shared(cohort, reads, row, now)
             else:
@@ -353,32 +312,3 @@ class JointRuns:
         """How often shared memory of the warp's cluster was written to."""
         place = int(cohort.slot[0]) // self.sanitizer.geometry.cluster_size
         return self.sanitizer.shared.changes[place]
-
-
-def before_block(
-    cohorts: list[Cohort], registers: list[Array], live: frozenset[int], uniform: frozenset[int]
-) -> JointRun:
-    """Warps as one group, with nothing computed yet."""
-    slots, blocks, threads = (
-        np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
-    )
-    group = Cohort(slots, blocks, threads, cohorts[0].geometry, registers).all
-    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [], 0)
-
-
-def whole_jumps(jumps: object, warps: int) -> list[int] | None:
-    """Of each warp at a branch, 1 if all its lanes jump, 0 if none does, and -1 if they part."""
-    if not isinstance(jumps, np.ndarray):
-        return None
-    if len(jumps) == 1:
-        return [int(jumps[0])] * warps
-    rows = jumps.reshape(warps, WARP)
-    answers: list[int] = np.where(rows.all(axis=1), 1, np.where(rows.any(axis=1), -1, 0)).tolist()
-    return answers
-
-
-def next_blocks(block: Block, goes: list[int] | None, warps: int) -> list[int]:
-    """Where each warp goes on; NOWHERE if its lanes part."""
-    if goes is None:
-        return [block.target if block.kind == "jump" else block.index + 1] * warps
-    return [(block.index + 1, block.target, NOWHERE)[jump] for jump in goes]

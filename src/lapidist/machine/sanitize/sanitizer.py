@@ -32,6 +32,7 @@ from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow, shadow_of
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
 from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.sanitize.warpgroups import Warpgroups
+from lapidist.machine.sanitize.written_ranges import WrittenRanges
 from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
@@ -74,7 +75,8 @@ class Sanitizer(Observer):
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.orders = Ordered(m, self.clocks)
         self.suspects = Suspects(m.program, self.shared, m.report)
-        self.unused = UnusedReads(m, self.clocks)
+        self.ranges = WrittenRanges(m)
+        self.unused = UnusedReads(m, self.clocks, self.ranges.loads)
         self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects, self.unused)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.maps = MapFences(m, self.clocks)
@@ -136,17 +138,24 @@ class Sanitizer(Observer):
         site: Array | int,
         lanes: Array,
     ) -> bool:
-        """Whether a plain load can be noted later: it is one of what nobody has written in this launch."""
+        """Whether a plain load can be noted later, or never: nobody has written there in this launch."""
         region = self.m.globals.find(ends[0])
-        shadow = None if region is None else self.globals.get(region.start)
-        if region is None or shadow is None or shadow.ever_written or ends[1] + size > region.end:
+        if region is None or ends[1] + size > region.end or self.m.overlaps:
             return False
-        if self.m.overlaps or self.m.heap.space is not None or region.undefined is not None:
+        if self.m.heap.space is not None or region.undefined is not None:
             return False
-        warp, start = g.cohort.first_warp, region.start & -16
+        warp, start, only_read = (
+            g.cohort.first_warp,
+            region.start & -16,
+            self.ranges.are_only_read(region.start),
+        )
+        shadow = self.globals.get(region.start)
+        if not only_read and (shadow is None or shadow.ever_written):
+            return False
         self.clocks.touch(warp, g.lane)
-        at = shadow.grains(addresses.astype(np.int64) + (offset - start), size)
-        shadow.log_read(at, warp, self.clocks.now(warp), site, lanes)
+        if shadow is not None and not only_read:
+            at = shadow.grains(addresses.astype(np.int64) + (offset - start), size)
+            shadow.log_read(at, warp, self.clocks.now(warp), site, lanes)
         return True
 
     def touch_shared(

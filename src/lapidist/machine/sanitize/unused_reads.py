@@ -62,37 +62,15 @@ class UnusedReads:
     """`words` are, for the registers of the warp that runs, the loads and the lanes that each lane's value
     follows from, as two rows of bits."""
 
-    def __init__(self, m: Machine, clocks: Clocks) -> None:
+    def __init__(self, m: Machine, clocks: Clocks, sites: frozenset[int]) -> None:
         self.m, self.clocks, self.code = m, clocks, m.program.kernel.instructions
-        self.sites = frozenset(self.find_sites())
+        self.sites = sites  # loads from ranges that the kernel may write
         self.warps: dict[int, dict[str, Array]] = {}
         self.words: dict[str, Array] = {}
         self.warp, self.dropped = -1, False  # dropped: a register holds no such value any more
         self.reads: dict[int, list[Read | None]] = {}  # by warp, a load each bit
         self.waiting: dict[int, Array] = {}  # by shadow, how many lanes read each grain and wait
         self.named = cache(lambda site: frozenset(name for part in effects(self.code[site]) for name in part))
-
-    def find_sites(self) -> list[int]:
-        """Loads from ranges that the kernel may write."""
-        program = self.m.program
-        if not any(i.opcode in ("st", "atom", "red") for i in self.code):
-            return []
-        ranges = {
-            site: {start for source in sources if (start := self.start_of(source)) >= 0}
-            for site, sources in program.pointer_sources.items()
-        }
-        loads = [site for site in ranges if self.code[site].opcode == "ld"]
-        written = set[int]().union(*(some for site, some in ranges.items() if site not in loads))
-        return [site for site in loads if not written.isdisjoint(ranges[site])]
-
-    def start_of(self, source: int | str) -> int:
-        """Where the range starts to which a parameter or variable points, or -1."""
-        if isinstance(source, str):
-            address = self.m.variables.get(source, -1)
-        else:
-            address = int.from_bytes(self.m.param_bytes[source : source + 8].tobytes(), "little")
-        region = self.m.globals.find(address)
-        return -1 if region is None else region.start
 
     # -- reads --
 
