@@ -87,6 +87,28 @@ TWO_FORMS = """
     mad.wide.u32 %rd1, %r7, 4, %in; ld.global.f32 %f1, [%in]; ld.global.f32 %f2, [%rd1];
     add.f32 %f1, %f1, %f2; bar.sync 0; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
 
+READ = "st.global.f32 [%rd2+512], %f2;"
+# Each thread stores a word, which a thread of another warp reads where nothing orders the two.
+GLOBAL_STORES = """
+    setp.{holds}.u32 %p2, %t, 40; add.u32 %r1, %t, {shift}; and.b32 %r1, %r1, 127;
+    mad.wide.u32 %rd1, %r1, 4, %out; mad.wide.u32 %rd2, %t, 4, %out; mov.u32 %r5, 0; mov.f32 %f1, 0f3f800000;
+    L: add.f32 %f1, %f1, %f1; {guard} st.global.f32 [%rd1{offset}], %f1; {wait}
+    add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 3; @%p1 bra L; {after}"""
+STORED_ONCE = {"holds": "lt", "shift": 0, "guard": "", "offset": "", "wait": "", "after": ""}
+STORED_TWICE = {
+    "some of its lanes": ({"guard": "@%p2"}, False),
+    "two of its lanes": ({"shift": "0; shr.u32 %r1, %r1, 1"}, True),
+    "two warps": ({"shift": "0; and.b32 %r1, %r1, 63"}, True),
+    "read and ordered": ({"shift": 32, "after": "bar.sync 0; ld.global.f32 %f2, [%rd2];" + READ}, False),
+    "read by another warp": ({"shift": 32, "after": "ld.global.f32 %f2, [%rd2];" + READ}, True),
+    "beyond the end": ({"offset": "+1024"}, True),
+}
+RUNGS = {
+    **dict.fromkeys(
+        ["uncoalesced", "shared_tile", "thread_tile", "async_pipeline"], ("float32", (32, 40, 36))
+    ),
+    **dict.fromkeys(["wmma_simple", "mma_swizzled", "mma"], ("float16", (64, 128, 96))),
+}
 
 # %f9 is never set, and stored where no thread comes.
 UNSET = "mov.u32 %r9, 99; setp.eq.u32 %p8, %t, %r9; @!%p8 bra A; st.global.f32 [%out], %f9; A: "
@@ -216,11 +238,12 @@ def test_registers_that_warps_keep_in_two_forms(
     assert isinstance(alone[0], int)
 
 
-@pytest.mark.parametrize("name", ["uncoalesced", "shared_tile", "thread_tile", "async_pipeline"])
+@pytest.mark.parametrize("name", RUNGS)
 def test_rungs_are_scheduled_as_before(
     name: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch = product_of(kernel_named(name), "float32", (32, 40, 36)).launch(0.0)
+    dtype, product = RUNGS[name]
+    launch = product_of(kernel_named(name), dtype, product).launch(0.0)
     together, alone, taken = both(launch, 3, schedulers, monkeypatch)
     assert together == alone
     assert 3 * taken > int(str(alone[0]))  # of the steps, a good part
@@ -281,6 +304,22 @@ def test_stores_that_warps_make_together(
     outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(4)]
     assert all(together == alone for together, alone, _ in outcomes)
     assert all(isinstance(alone[0], str) == (fault is not None) for _, alone, _ in outcomes)
+    assert sum(taken for _, _, taken in outcomes)
+
+
+@pytest.mark.parametrize("case", STORED_TWICE)
+def test_stores_to_global_memory_that_warps_make_together(
+    case: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, wrong = STORED_TWICE[case]
+    text, arrays = (
+        kernel(GLOBAL_STORES.format(**STORED_ONCE | parts)),
+        (np.zeros(64, "f4"), np.zeros(256, "f4")),
+    )
+    launch, _ = kernel_launch(text, (1, 1, 1), (128, 1, 1), *arrays)
+    outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(4)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert any(isinstance(alone[0], str) for _, alone, _ in outcomes) == wrong
     assert sum(taken for _, _, taken in outcomes)
 
 

@@ -11,6 +11,7 @@ from lapidist.machine.instructions.warp import BarrierRequest
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.ptx.basic_blocks import Block
 from lapidist.machine.sanitize.held_reads import NOWHERE, WARP, Reads
+from lapidist.machine.sanitize.held_stores import GlobalStores
 from lapidist.machine.sanitize.held_writes import Writes
 
 Array = np.ndarray
@@ -35,8 +36,10 @@ class JointRun:
     after: list[int]
     changes: list[int]
     marks: int
+    strays: int
     reads: list[Reads] = field(default_factory=list)
     writes: Writes | None = None
+    stores: GlobalStores | None = None
     meets: bool = False  # nobody is to be ahead of its end: it ends at a barrier, or writes
     goes: list[int] | None = None  # of each warp whether all its lanes jump; below 0 where they part
     loads: bool = False  # it reads memory that others may write
@@ -82,7 +85,7 @@ def before_block(
         np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
     )
     group = Cohort(slots, blocks, threads, cohorts[0].geometry, registers).all
-    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [], 0)
+    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [], 0, 0)
 
 
 def whole_jumps(jumps: object, warps: int) -> list[int] | None:

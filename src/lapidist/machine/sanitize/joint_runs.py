@@ -18,6 +18,7 @@ from lapidist.errors import LapidistError
 from lapidist.machine.lanes import Cohort, Lanes, special
 from lapidist.machine.observer import Observer
 from lapidist.machine.sanitize.held_reads import LANES, NOWHERE, WARP, Reads, reads_of
+from lapidist.machine.sanitize.held_stores import stores_of
 from lapidist.machine.sanitize.held_writes import HeldWrites
 from lapidist.machine.sanitize.joint_run import JointRun, Turns, before_block, next_blocks, whole_jumps
 from lapidist.machine.sanitize.lazy import LazyCopies
@@ -93,7 +94,7 @@ class JointRuns:
             after, block = run.after[row], blocks[run.number]
             if after == NOWHERE or block.kind == "barrier" or block.target == run.number + 1:
                 break
-            if run.plain and not any(reads.shadow.ever_written for reads in run.reads):
+            if run.plain and self.is_as_it_was(run):
                 if run.loads and not touched:
                     clocks.touch(warp, LANES)
                     touched = True
@@ -108,6 +109,11 @@ class JointRuns:
             if suspects.get(warp):
                 break
         return way
+
+    def is_as_it_was(self, run: JointRun) -> bool:
+        """Whether nobody has written to the ranges of global memory that a run read."""
+        strays = self.sanitizer.ranges.strays
+        return run.strays == strays and not any(reads.shadow.ever_written for reads in run.reads)
 
     def may_join(self, cohort: Cohort, number: int, ahead: bool = False) -> bool:
         """Whether nobody else watches, and the block touches no register whose value is followed; to a warp
@@ -164,6 +170,16 @@ class JointRuns:
         reads = reads_of(self.sanitizer, held.loads, rows, single) if held.joint else None
         if reads is None:
             return None
+        stores = None
+        if held.global_stores:
+            starts = (
+                address.lo + offset for address, offset, _, _ in held.loads if address.space == "global"
+            )
+            regions = [self.m.globals.find(start) for start in starts]
+            loaded_from = {region.start for region in regions if region is not None}
+            stores = stores_of(self.sanitizer, held.global_stores, loaded_from, rows)
+            if stores is None:
+                return None
         loaded = [part.at for part in reads if part.shadow is shared]
         writes = held.writes(rows, loaded)
         if not held.joint:
@@ -183,12 +199,16 @@ class JointRuns:
             next_blocks(block, goes, rows),
             [self.changes(one) for one in before.cohorts],
             shared.marks,
+            self.sanitizer.ranges.strays,
             reads,
             writes,
+            stores,
             block.kind == "barrier" or held.is_seen,
             goes,
             any(load[0].space != "param" for load in held.loads),
-            block.kind != "barrier" and writes is None and all(part.shadow is not shared for part in reads),
+            block.kind != "barrier"
+            and (writes or stores) is None
+            and all(part.shadow is not shared for part in reads),
             all((shared.state[at] == WRITTEN).all() for at in loaded),
         )
 
@@ -261,6 +281,8 @@ class JointRuns:
         finds anything."""
         warp, clocks, races = cohort.first_warp, self.sanitizer.clocks, self.sanitizer.races
         shared, written = self.sanitizer.shared, run.writes.part(row) if run.writes else None
+        if run.strays != self.sanitizer.ranges.strays:
+            return False
         for reads in run.reads:
             shadow = reads.shadow
             if shadow is not self.sanitizer.shared:
@@ -282,6 +304,8 @@ class JointRuns:
             at, lanes, _ = written
             if (shared.state[at] == LANDING).any() or not races.may_store(warp, at, lanes):
                 return False
+        if run.stores is not None and not run.stores.may_happen(self.sanitizer, warp, row):
+            return False
         now = clocks.now(warp)
         if run.loads:
             clocks.touch(warp, LANES)
@@ -296,6 +320,8 @@ class JointRuns:
                 shared.mark(written[0], WRITTEN)
                 races.stored(warp, *written)
             run.writes.happen(cohort, row, self.lazy, shared)
+        if run.stores is not None:
+            run.stores.happen(self.sanitizer, warp, row)
         return True
 
     def note_shared(self, cohort: Cohort, reads: Reads, row: int, now: int) -> None:

@@ -1,4 +1,4 @@
-"""Quiet blocks of code: they calculate, load plainly and write to shared memory, and nothing else.
+"""Quiet blocks of code: they calculate, load plainly and store plainly, and nothing else.
 
 Nobody can tell when such a block is computed, as long as nobody writes what it loads, and as what it writes
 is held back."""
@@ -10,7 +10,7 @@ from functools import cache
 
 from lapidist.machine.instructions.access import HINTS
 from lapidist.machine.program import Program
-from lapidist.machine.ptx.basic_blocks import effects
+from lapidist.machine.ptx.basic_blocks import effects, is_collective
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Imm, Instruction, Special, Sym, flatten
 
 # Of one lane each, with the same bits however many lanes are computed together.
@@ -50,7 +50,10 @@ CALCULATES = frozenset(
 SPACES = frozenset(["global", "shared", "shared::cta", "param", "const"])
 CHANGING = ("clock", "globaltimer", "envreg")  # special registers that are no constants of a lane
 LOAD_WORDS = frozenset([*SPACES, *HINTS, *TYPE_BYTES, "v2", "v4", "v8", "weak"])
-STORE_WORDS = LOAD_WORDS - {"global", "param", "const"}
+STORE_WORDS = LOAD_WORDS - {"param", "const"}
+TARGETS = frozenset(["global", "shared", "shared::cta"])
+# Of whole warps, each product and each tile with the same bits however many warps are computed together.
+MATRICES = frozenset(["mma", "wmma", "ldmatrix"])
 COPY_WORDS = frozenset(["async", "ca", "cg", "shared", "shared::cta", "global", "L2::64B", "L2::128B"])
 GROUP_WORDS = frozenset(["async", "commit_group", "wait_group", "wait_all"])
 
@@ -82,11 +85,13 @@ class QuietBlocks:
         block = self.program.blocks[number]
         last = self.code[block.stop - 1]
         meets = block.kind == "barrier" and all(isinstance(operand, Imm) for operand in last.operands)
-        if block.collective or not (meets or block.kind in ("next", "jump", "branch")):
+        if not (meets or block.kind in ("next", "jump", "branch")):
             return False
         if any(name in self.program.read_late for name in block.writes):
             return False
         code = self.code[block.start : block.stop]
+        if block.collective and any(is_collective(i) and i.opcode not in MATRICES for i in code):
+            return False
         body = code if block.kind == "next" else code[:-1]
         return all(self.is_calm(i, site) for site, i in enumerate(body, block.start))
 
@@ -95,14 +100,18 @@ class QuietBlocks:
         changing = any(isinstance(item, Special) and item.name.startswith(CHANGING) for item in items)
         if i.opcode == "cp" and not self.in_clusters:
             return COPY_WORDS.issuperset(i.mods) or GROUP_WORDS.issuperset(i.mods)
-        if i.predicate is not None or changing or site in self.followed:
+        guarded = i.predicate is not None and not (i.opcode == "st" and "global" in i.mods)
+        if guarded or changing or site in self.followed:
             return False
         if self.in_clusters and any(isinstance(item, Sym) for item in items):
             return False
         if i.opcode == "st":
             named = isinstance(i.operands[0], Addr) and i.operands[0].base in self.local_names
-            shared = STORE_WORDS.issuperset(i.mods) and not {"shared", "shared::cta"}.isdisjoint(i.mods)
-            return shared and not named and site not in self.program.update_sites
+            written = STORE_WORDS.issuperset(i.mods) and not TARGETS.isdisjoint(i.mods)
+            return written and not named and site not in self.program.update_sites
+        if i.opcode in MATRICES:
+            moves = i.opcode == "ldmatrix" or not {"load", "store"}.isdisjoint(i.mods)
+            return not moves or not TARGETS.isdisjoint(i.mods)
         if i.opcode != "ld":
             return i.opcode in CALCULATES and "cc" not in i.mods
         spaces = SPACES.intersection(i.mods)
@@ -132,5 +141,6 @@ class QuietBlocks:
                 sites.add(site)
             # a shared address is one of the lanes' own block: the machine keeps it by lane
             by_lane = i.opcode == "ld" and not {"shared", "shared::cta"}.isdisjoint(i.mods)
+            by_lane |= i.opcode in MATRICES
             (held.update if one and not by_lane else held.difference_update)(writes)
         return frozenset(held), frozenset(sites)

@@ -144,17 +144,13 @@ class Sanitizer(Observer):
             return False
         if self.m.heap.space is not None or region.undefined is not None:
             return False
-        warp, start, only_read = (
-            g.cohort.first_warp,
-            region.start & -16,
-            self.ranges.are_only_read(region.start),
-        )
+        warp, only_read = g.cohort.first_warp, self.ranges.are_only_read(region.start)
         shadow = self.globals.get(region.start)
         if not only_read and (shadow is None or shadow.ever_written):
             return False
         self.clocks.touch(warp, g.lane)
         if shadow is not None and not only_read:
-            at = shadow.grains(addresses.astype(np.int64) + (offset - start), size)
+            at = shadow.grains(addresses.astype(np.int64) + (offset - (region.start & -16)), size)
             shadow.log_read(at, warp, self.clocks.now(warp), site, lanes)
         return True
 
@@ -275,6 +271,8 @@ class Sanitizer(Observer):
             self.own.landed(region, addresses[inside], size)
         shadow = shadow_of(self.globals, region, self.grain, self.clocks)
         shadow.replay()
+        if kind != "load":
+            self.ranges.meet_store(region.start)
         positions = addresses[inside] - (region.start & -16)
         if site in self.updates.sites and inside.all() and kind == "store":
             self.updates.check(g, positions, size, site, shadow)

@@ -125,10 +125,14 @@ class UnusedReads:
         some = (np.int64(read.waiting) >> read.lanes.astype(np.int64)) & 1 != 0
         np.subtract.at(self.waiting[id(read.shadow)], read.at[some], 1)
 
+    def waits(self, shadow: Shadow, at: Array) -> bool:
+        """Whether somebody read one of these grains, and its value waits."""
+        counts = self.waiting.get(id(shadow))
+        return counts is not None and bool(counts[at].any())
+
     def meet_write(self, races: Races, access: Access, at: Array, lanes: Array | None) -> None:
         """A write meets reads whose values wait: it races with those that nothing orders before it."""
-        counts = self.waiting.get(id(access.shadow))
-        if counts is None or not counts[at].any():
+        if not self.waits(access.shadow, at):
             return
         for warp, reads in self.reads.items():
             for read in reads:

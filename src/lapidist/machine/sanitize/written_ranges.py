@@ -12,6 +12,7 @@ class WrittenRanges:
 
     def __init__(self, m: Machine) -> None:
         self.m, self.keeps_reads, code = m, False, m.program.kernel.instructions
+        self.strays = 0  # stores to ranges that none was to reach
         ranges = {site: self.starts_of(sources) for site, sources in m.program.pointer_sources.items()}
         stores = [site for site in ranges if is_store(code[site])]
         self.anywhere = not all(ranges[site] for site in stores)
@@ -33,6 +34,12 @@ class WrittenRanges:
             tensor = self.m.tensor_maps.get(~source)
             return -1 if tensor is None else tensor.address
         return int.from_bytes(self.m.param_bytes[source : source + 8].tobytes(), "little")
+
+    def meet_store(self, start: int) -> None:
+        """A store reaches a range, whatever its pointer was made of."""
+        if self.are_only_read(start):
+            self.written |= {start}
+            self.strays += 1
 
     def are_only_read(self, start: int) -> bool:
         """Whether nobody asks who read the range that starts here."""
