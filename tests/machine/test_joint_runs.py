@@ -87,20 +87,23 @@ TWO_FORMS = """
     mad.wide.u32 %rd1, %r7, 4, %in; ld.global.f32 %f1, [%in]; ld.global.f32 %f2, [%rd1];
     add.f32 %f1, %f1, %f2; bar.sync 0; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
 
+LATER = "xor.b32 %r6, %t, 1; mad.wide.u32 %rd3, %r6, 4, %out; st.global.f32 [%rd3], %f1; bra Z; Z:"
 READ = "st.global.f32 [%rd2+512], %f2;"
 # Each thread stores a word, which a thread of another warp reads where nothing orders the two.
 GLOBAL_STORES = """
     setp.{holds}.u32 %p2, %t, 40; add.u32 %r1, %t, {shift}; and.b32 %r1, %r1, 127;
-    mad.wide.u32 %rd1, %r1, 4, %out; mad.wide.u32 %rd2, %t, 4, %out; mov.u32 %r5, 0; mov.f32 %f1, 0f3f800000;
+    mad.wide.u32 %rd1, %r1, 4, %out; mad.wide.u32 %rd2, %t, 4, %out; mov.u32 %r5, 0; cvt.rn.f32.u32 %f1, %t;
     L: add.f32 %f1, %f1, %f1; {guard} st.global.f32 [%rd1{offset}], %f1; {wait}
     add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 3; @%p1 bra L; {after}"""
 STORED_ONCE = {"holds": "lt", "shift": 0, "guard": "", "offset": "", "wait": "", "after": ""}
 STORED_TWICE = {
     "some of its lanes": ({"guard": "@%p2"}, False),
     "two of its lanes": ({"shift": "0; shr.u32 %r1, %r1, 1"}, True),
+    "two lanes one after the other": ({"after": LATER}, True),
     "two warps": ({"shift": "0; and.b32 %r1, %r1, 63"}, True),
     "read and ordered": ({"shift": 32, "after": "bar.sync 0; ld.global.f32 %f2, [%rd2];" + READ}, False),
     "read by another warp": ({"shift": 32, "after": "ld.global.f32 %f2, [%rd2];" + READ}, True),
+    "read before by another warp": ({"shift": 96, "after": "ld.global.f32 %f2, [%rd2];" + READ}, True),
     "beyond the end": ({"offset": "+1024"}, True),
 }
 RUNGS = {
