@@ -89,6 +89,17 @@ TWO_FORMS = """
 
 LATER = "xor.b32 %r6, %t, 1; mad.wide.u32 %rd3, %r6, 4, %out; st.global.f32 [%rd3], %f1; bra Z; Z:"
 READ = "st.global.f32 [%rd2+512], %f2;"
+# Each thread stores a word; all arrive and wait, and read those of the next warp, four rounds. At the second
+# barrier each warp completes a phase, which lets all look again.
+WAITS = """
+    .shared .align 8 .b8 b[16]; .shared .align 4 .b8 s[512]; mov.u32 %r1, s; mov.u32 %r7, b;
+    shl.b32 %r2, %t, 2; add.s32 %r3, %r1, %r2; add.s32 %r4, %r2, 128; and.b32 %r4, %r4, 511;
+    add.s32 %r4, %r4, %r1; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r7], 128;
+    @%p1 mbarrier.init.shared.b64 [%r7+8], 32; bar.sync 0; mov.u32 %r5, 0; mov.f32 %f1, 0f3f800000;
+    R: st.shared.f32 [%r3], %f1; mbarrier.arrive.shared.b64 _, [%r7]; mbarrier.arrive.shared.b64 _, [%r7+8];
+    and.b32 %r6, %r5, 1; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r7], %r6; @!%p2 bra W;
+    ld.shared.f32 %f2, [%r4]; add.f32 %f1, %f1, %f2; bar.sync 0; add.s32 %r5, %r5, 1;
+    setp.lt.s32 %p3, %r5, 4; @%p3 bra R; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
 # Each thread stores a word, which a thread of another warp reads where nothing orders the two.
 GLOBAL_STORES = """
     setp.{holds}.u32 %p2, %t, 40; add.u32 %r1, %t, {shift}; and.b32 %r1, %r1, 127;
@@ -250,6 +261,21 @@ def test_rungs_are_scheduled_as_before(
     together, alone, taken = both(launch, 3, schedulers, monkeypatch)
     assert together == alone
     assert 3 * taken > int(str(alone[0]))  # of the steps, a good part
+
+
+def test_warps_behind_a_wait_compute_together(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait may give up: then the warp does not come to what was computed for it."""
+    passed, may_come = [0], JointRuns.waits_for
+    monkeypatch.setattr(
+        JointRuns, "waits_for", lambda *where: may_come(*where) and bool(passed.append(1) or True)
+    )
+    for seed in range(6):
+        together, alone, _ = both(launch_of(WAITS, 128), seed, schedulers, monkeypatch)
+        assert together == alone
+        assert isinstance(alone[0], int)
+    assert len(passed) > 8
 
 
 @pytest.mark.parametrize("cut", [r"cp\.async\.wait_group\s+\d+;", r"bar\.sync\s+0;"])

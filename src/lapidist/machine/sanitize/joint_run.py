@@ -42,6 +42,7 @@ class JointRun:
     stores: GlobalStores | None = None
     meets: bool = False  # nobody is to be ahead of its end: it ends at a barrier, or writes
     goes: list[int] | None = None  # of each warp whether all its lanes jump; below 0 where they part
+    answers: frozenset[int] = frozenset()  # registers of waits before it, which must have answered yes
     loads: bool = False  # it reads memory that others may write
     plain: bool = False  # it reads global memory at most
     all_written: bool = False  # what it loads from shared memory was written when it was computed
@@ -71,6 +72,12 @@ class Turns:
 
     ahead: deque[tuple[JointRun, int]] = field(default_factory=deque)
     done: tuple[JointRun, int] | None = None
+    settled: tuple[JointRun, int] | None = None  # the block behind which it has its registers still
+
+    def drop(self) -> None:
+        """The warp goes another way."""
+        self.ahead.clear()
+        self.settled = None
 
     @property
     def last(self) -> tuple[JointRun, int] | None:

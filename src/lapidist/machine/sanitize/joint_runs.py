@@ -29,6 +29,7 @@ from lapidist.machine.sanitize.shadow import LANDING, WRITTEN
 from lapidist.machine.sanitize.suspects import ALL_LANES, Reading
 
 Array = np.ndarray
+YES = np.array([True])
 MOST_ELEMENTS = 1 << 21  # of what waits for its turn: how far a run may be ahead
 
 
@@ -58,17 +59,31 @@ class JointRuns:
         the warp's registers are what they must be."""
         turns, self.running = self.turns.get(cohort.first_warp), cohort
         if number not in self.quiet or lanes.index is not None or not self.may_join(cohort, number):
-            if turns is not None:
-                turns.ahead.clear()  # which begins with this block, and it runs that by itself
             self.settle(cohort, turns)
+            if turns is not None and not self.quiet.passes(number):
+                turns.drop()  # what begins with this block, and it runs that by itself
             return None
         if turns is None:
             turns = self.turns[cohort.first_warp] = Turns()
-        if (turns.ahead or self.compute(cohort, number, turns)) and self.take(cohort, turns):
+        if turns.ahead and not self.comes_as_foreseen(cohort, number, turns):
+            turns.drop()
+        if (turns.ahead or self.compute(cohort, number, turns)) and turns.ahead and self.take(cohort, turns):
             return turns.done or self.taken
-        turns.ahead.clear()
         self.settle(cohort, turns)
+        turns.drop()
         return None
+
+    def comes_as_foreseen(self, cohort: Cohort, number: int, turns: Turns) -> bool:
+        """Whether a warp goes on at the block that was computed ahead, with the answers of its waits that
+        were foreseen."""
+        run, _ = turns.ahead[0]
+        if run.number != number:
+            return False
+        return turns.done is not None or self.answered(cohort, run.answers)
+
+    def answered(self, cohort: Cohort, answers: frozenset[int]) -> bool:
+        """Whether all waits of a warp said that they are over, where one may give up before."""
+        return all(cohort.registers[slot].all() for slot in answers)
 
     def take(self, cohort: Cohort, turns: Turns) -> bool:
         """Let a warp take what is ahead for it; whether it may."""
@@ -132,13 +147,14 @@ class JointRuns:
             run, row = turns.done
             for slot in run.written:
                 cohort.registers[slot] = run.part(run.registers[slot], row, slot in run.uniform)
-            turns.done = None
+            turns.done, turns.settled = None, turns.done
 
     # -- ahead --
 
     def compute(self, cohort: Cohort, number: int, turns: Turns) -> bool:
         """Compute a block for a warp and those that stand where it does; whether there are any."""
-        before = self.continued(turns.last[0], number) if turns.last else None
+        last = turns.last or turns.settled
+        before = self.continued(last, number, cohort) if last else None
         before = before or self.begun(cohort, number)
         if before is None:
             return False
@@ -205,6 +221,7 @@ class JointRuns:
             stores,
             block.kind == "barrier" or held.is_seen,
             goes,
+            before.answers,
             any(load[0].space != "param" for load in held.loads),
             block.kind != "barrier"
             and (writes or stores) is None
@@ -218,20 +235,37 @@ class JointRuns:
         live, written = (frozenset(slots[name] for name in part) for part in (block.live_out, block.writes))
         return live, written
 
-    def continued(self, run: JointRun, number: int) -> JointRun | None:
-        """A run with those of its warps that go on at a block and have nothing else ahead."""
+    def continued(self, last: tuple[JointRun, int], number: int, first: Cohort) -> JointRun | None:
+        """A run with those of its warps that go on at a block and have nothing else ahead. Those of the first
+        one's cluster may come there behind waits: then what they wait for has happened."""
+        run, mine = last
+        way = self.quiet.way_behind(run.after[mine], number)
+        if way is None or (way.waits and run.meets) or not self.answered(first, way.answers):
+            return None
         most = max(4, MOST_ELEMENTS // max(run.elements, 1))
         rows = []
         for row, one in enumerate(run.cohorts):
             turns = self.turns.get(one.first_warp)
-            if turns is None or run.after[row] != number or turns.last is None or turns.last[0] is not run:
+            place = None if turns is None else turns.last or turns.settled
+            if turns is None or place is None or place[0] is not run or run.after[row] != run.after[mine]:
+                continue
+            if way.waits and not self.shares_cluster(one, first):
                 continue
             come = self.stands_at(one, number, turns) if run.meets else len(turns.ahead) < most
             if come and self.may_join(one, number, ahead=True):
                 rows.append(row)
-        if len(rows) == len(run.cohorts):
-            return run
-        return self.narrowed(run, rows) if len(rows) > 1 else None
+        if len(rows) < 2 or mine not in rows:
+            return None
+        if way.waits:
+            run = replace(run, registers=list(run.registers), answers=way.answers)
+            for slot in way.answers:
+                run.registers[slot] = YES
+            run.uniform |= way.answers
+        return run if len(rows) == len(run.cohorts) else self.narrowed(run, rows)
+
+    def shares_cluster(self, one: Cohort, other: Cohort) -> bool:
+        size = self.sanitizer.geometry.cluster_size
+        return int(one.slot[0]) // size == int(other.slot[0]) // size
 
     def narrowed(self, run: JointRun, rows: list[int]) -> JointRun:
         cohorts, registers = [run.cohorts[row] for row in rows], list(run.registers)
@@ -239,16 +273,29 @@ class JointRuns:
             values = run.registers[slot]
             if len(values) > 1:
                 registers[slot] = values.reshape(-1, WARP)[rows].reshape(-1)
-        return replace(before_block(cohorts, registers, run.live, run.uniform), written=run.written)
+        return replace(
+            before_block(cohorts, registers, run.live, run.uniform), written=run.written, answers=run.answers
+        )
 
     def begun(self, cohort: Cohort, number: int) -> JointRun | None:
         """All warps that stand at a block, with nothing ahead, and keep the same registers as one value."""
         slots = [self.m.program.slots[name] for name in self.m.program.blocks[number].live_in]
-        cohorts = [one for one in self.cohorts if self.stands_at(one, number, self.turns.get(one.first_warp))]
+        answers, before = frozenset[int](), NOWHERE
+        if number and self.m.program.blocks[number - 1].kind == "retry":
+            way = self.quiet.way_behind(number - 1, number)
+            if way is not None and self.answered(cohort, way.answers):
+                answers, before = way.answers, number - 1
+        cohorts = [
+            one
+            for one in self.cohorts
+            if self.stands_at(one, number, self.turns.get(one.first_warp))
+            or (before in one.groups and self.waits_for(one, before, number, cohort))
+        ]
         if len(cohorts) < 2:
             return None
         for one in cohorts:
             self.settle(one, self.turns.get(one.first_warp))
+        slots = [slot for slot in slots if slot not in answers]
         forms = [len(cohort.registers[slot]) for slot in slots]
         cohorts = [one for one in cohorts if [len(one.registers[slot]) for slot in slots] == forms]
         if len(cohorts) < 2:
@@ -264,7 +311,16 @@ class JointRuns:
             registers[slot] = values[0] if same else np.repeat(np.concatenate(values), WARP)
         for one in cohorts:
             self.turns.setdefault(one.first_warp, Turns())
-        return before_block(cohorts, registers, frozenset(slots), frozenset(uniform))
+        for slot in answers:
+            registers[slot] = YES
+        live = frozenset(slots) | answers
+        return replace(before_block(cohorts, registers, live, frozenset(uniform) | answers), answers=answers)
+
+    def waits_for(self, cohort: Cohort, before: int, number: int, first: Cohort) -> bool:
+        """Whether a warp stands at a wait that is over for another one of its cluster."""
+        turns, lanes = self.turns.get(cohort.first_warp), cohort.groups[before][0]
+        alone = lanes.index is None and len(cohort.groups) == 1 and not (turns is not None and turns.ahead)
+        return alone and self.shares_cluster(cohort, first) and self.may_join(cohort, number, ahead=True)
 
     def stands_at(self, cohort: Cohort, number: int, turns: Turns | None) -> bool:
         place = cohort.groups.get(number)

@@ -6,6 +6,7 @@ is held back."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from lapidist.machine.instructions.access import HINTS
@@ -58,6 +59,14 @@ COPY_WORDS = frozenset(["async", "ca", "cg", "shared", "shared::cta", "global", 
 GROUP_WORDS = frozenset(["async", "commit_group", "wait_group", "wait_all"])
 
 
+@dataclass(frozen=True)
+class Way:
+    """`answers` are the registers, by slot, in which waits say that they are over."""
+
+    waits: bool
+    answers: frozenset[int]
+
+
 class QuietBlocks:
     """Which blocks of a kernel are quiet. `in_clusters` says whether addresses of shared variables have
     ranks; `constant`, whether a special register is the same for all lanes of a launch. `followed` are loads
@@ -70,6 +79,7 @@ class QuietBlocks:
         self.constant = cache(constant)
         self.code = program.kernel.instructions
         self.answers: dict[int, bool] = {}
+        self.passing: dict[int, bool] = {}
         self.uniform_after = cache(self.find_uniform)
 
     def __contains__(self, number: int) -> bool:
@@ -94,6 +104,33 @@ class QuietBlocks:
             return False
         body = code if block.kind == "next" else code[:-1]
         return all(self.is_calm(i, site) for site, i in enumerate(body, block.start))
+
+    def way_behind(self, start: int, stop: int) -> Way | None:
+        """The way from one block to another through waits and arrivals, which change no register but their
+        answers; None if it is another way."""
+        answers, waits = set[str](), False
+        while start != stop:
+            if start < 0 or not self.passes(start):
+                return None
+            block = self.program.blocks[start]
+            if block.kind == "retry":
+                answers |= block.writes & block.live_out
+            start, waits = start + (2 if block.kind == "branch" else 1), True
+        return Way(waits, frozenset(self.program.slots[name] for name in answers))
+
+    def passes(self, number: int) -> bool:
+        """Whether a block that is not quiet waits, or does something after which its registers are as before:
+        by itself, or by some lanes in the next block."""
+        if number not in self.passing:
+            block = self.program.blocks[number]
+            same = number not in self and block.writes.isdisjoint(block.live_out)
+            around = block.kind == "branch" and block.target == number + 2
+            self.passing[number] = (
+                block.kind == "retry"
+                or (same and block.kind == "next")
+                or (same and around and self.passes(number + 1))
+            )
+        return self.passing[number]
 
     def is_calm(self, i: Instruction, site: int) -> bool:
         items = [item for operand in i.operands for item in flatten(operand)]
