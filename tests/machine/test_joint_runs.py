@@ -161,7 +161,7 @@ def outcome(launch: Launch, seed: int, scheduler: list[FuzzedScheduler]) -> list
     for start, shadow in sorted([(-1, sanitizer.shared), *sanitizer.globals.items()]):
         shadow.replay()
         noted = [getattr(shadow, name).tolist() for name in SHADOW]
-        if start < 0 or shadow.ever_written or (shadow.read_warp >= 0).any():
+        if start < 0 or shadow.ever_written or (shadow.read > 0).any():
             story.append((places.get(start, start), noted))
     story += [sanitizer.clocks.touched.tolist(), *(memory.owner.tobytes() for memory in launch.memory)]
     for memory, content in zip(launch.memory, before, strict=True):

@@ -320,8 +320,7 @@ class Sanitizer(Observer):
 
     def map_read(self, g: Lanes, lane: int, address: int, site: int) -> None:
         region, reader = self.m.globals.find(address), g.one(lane)
-        place = np.array([address])
-        self.touch_global(reader, place, MAP_BYTES, site, "load", PLAIN, region, generic=False)
+        self.touch_global(reader, np.array([address]), MAP_BYTES, site, "load", PLAIN, region, generic=False)
         if region is not None and self.globals[region.start].ever_written:
             self.maps.check(g, lane, address, site, region, self.globals[region.start])
 
@@ -339,10 +338,11 @@ class Sanitizer(Observer):
 
     def barrier_arrived(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
         warp = warp_number(lanes)
-        message = self.clocks.row(warp)
-        if relaxed:  # at a barrier of the cluster: it publishes what a fence of that scope did
-            message = self.clocks.fenced_at(warp, CLUSTER)
-        self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(message)
+        # relaxed at a barrier of the cluster: it publishes what a fence of that scope did
+        message = self.clocks.fenced_at(warp, CLUSTER) if relaxed else self.clocks.row(warp)
+        held = self.block_messages.get(id(barrier)) or self.clocks.empty()
+        held.join(message)
+        self.block_messages[id(barrier)] = held
         self.clocks.tick(warp)
 
     def barrier_completed(self, barrier: Barrier) -> None:
