@@ -101,10 +101,13 @@ class JointRuns:
         way = list[tuple[int, int]]()
         warp, blocks, turns = cohort.first_warp, self.m.program.blocks, self.turns.get(cohort.first_warp)
         suspects, followed = self.sanitizer.suspects.loads, self.sanitizer.definedness.followed
-        if turns is None or suspects.get(warp) or followed(warp):
+        number, (lanes, _) = next(iter(cohort.groups.items()))
+        if turns is None or lanes.index is not None or suspects.get(warp) or followed(warp):
+            return way
+        if not turns.ahead or not self.comes_as_foreseen(cohort, number, turns):
             return way
         clocks, touched = self.sanitizer.clocks, False
-        while turns.ahead and len(way) < most:
+        while turns.ahead and turns.ahead[0][0].number == number and len(way) < most:
             run, row = turns.ahead[0]
             after, block = run.after[row], blocks[run.number]
             if after == NOWHERE or block.kind == "barrier" or block.target == run.number + 1:
@@ -121,6 +124,7 @@ class JointRuns:
             elif not self.take(cohort, turns):
                 break
             way.append((run.number, after))
+            number = after
             if suspects.get(warp):
                 break
         return way

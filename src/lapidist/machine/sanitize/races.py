@@ -101,6 +101,8 @@ class Races:
         lanes = shadow.lanes_of(g, access.positions, access.size) if access.generic else None
         if lanes is not None and not level:
             self.check_lanes(access, at, lanes)
+        elif lanes is not None and access.kind == "load" and access.shadow is self.shared:
+            self.check_step(access, at, lanes)
         if access.kind != "load" and not (level and access.kind == "atomic"):
             self.check_reads(access, at, warp)
             self.unused.meet_write(self, access, at, lanes)
@@ -228,6 +230,22 @@ class Races:
             lane, where = shadow.read_lane[at[index]], self.place(shadow.read_site[at[index]])
             story = f"written here, and read by lane {lane} of this warp at {where}"
             self.report(access, index, story, warp, int(at[index]))
+
+    def check_step(self, access: Access, at: Array, lanes: Array) -> None:
+        """Report a volatile read of what another lane of the warp wrote since the two last met: its value is
+        the new one where lanes run in step, which nobody promises."""
+        program, block = self.m.program, self.suspects.block_of[access.site]
+        if "volatile" not in program.kernel.instructions[access.site].mods or program.blocks[block].polls:
+            return  # a loop may look until another lane has written
+        index = self.shared.racing_lane(at, warp_number(access.g), lanes, self.clocks)
+        if index >= 0:
+            lane, where = self.shared.lane[at[index]], self.place(self.shared.write_site[at[index]])
+            rule = (
+                f"read here, and written by lane {lane} of this warp at {where}: only lanes in step read it"
+            )
+            position = index // max(access.size // self.shared.grain, 1)
+            place = int(access.positions[position]) % self.m.shared_stride
+            self.m.report(self.m.fault(Race, rule, access.site, access.g, position, place, "lanes-in-step"))
 
     def check_equal(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
         """Raise a race if lanes of one instruction write different values to one place: which one stays is
