@@ -1,6 +1,6 @@
 """What warps that compute a block together store to global memory: held back, done in each one's turn.
 
-All places of a block are of one range and different from each other, so the order of its stores does not
+All positions of a block are of one range and different from each other, so the order of its stores does not
 matter."""
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def stores_of(s: Sanitizer, held: list[Stored], loaded: set[int], rows: int) -> 
         if not inside or len(address.base) != g.n:
             return None
         index, grains = indices(g), max(nbytes // shadow.grain, 1)
-        places = address.addresses.astype(np.int64) + (offset - (region.start & -16))
-        at.append(shadow.grains(places, nbytes))
+        positions = address.addresses.astype(np.int64) + (offset - (region.start & -16))
+        at.append(shadow.grains(positions, nbytes))
         rows_of.append(np.repeat(index // WARP, grains))
         lanes.append(np.repeat(index % WARP, grains))
         sites.append(np.full(len(at[-1]), site, np.int32))
@@ -98,14 +98,14 @@ def stores_of(s: Sanitizer, held: list[Stored], loaded: set[int], rows: int) -> 
         for number, value in enumerate(values):
             view, positions = address.index(region, value.dtype, offset + size * number)
             elements.append(Elements(view, positions, np.broadcast_to(value, (g.n,)), bounds))
-    row, places = np.concatenate(rows_of), np.concatenate(at)
-    ordered = np.sort(row * len(shadow.writer) + places)
+    row, positions = np.concatenate(rows_of), np.concatenate(at)
+    ordered = np.sort(row * len(shadow.writer) + positions)
     if (ordered[1:] == ordered[:-1]).any():
         return None
     order = np.argsort(row, kind="stable")
     all_lanes, all_sites = (np.concatenate(part)[order] for part in (lanes, sites))
     bounds = bounds_of(row[order] * WARP, rows)
-    return GlobalStores(shadow, places[order], all_lanes, all_sites, bounds, elements)
+    return GlobalStores(shadow, positions[order], all_lanes, all_sites, bounds, elements)
 
 
 def may_hold(s: Sanitizer, region: Region) -> bool:
