@@ -119,8 +119,8 @@ class QuietBlocks:
         return Way(waits, frozenset(self.program.slots[name] for name in answers))
 
     def passes(self, number: int) -> bool:
-        """Whether a block that is not quiet waits, or does something after which its registers are as before:
-        by itself, or by some lanes in the next block."""
+        """Whether a block that is not quiet waits, or leaves its registers as they were. Some of its lanes
+        may go through the next block."""
         if number not in self.passing:
             block = self.program.blocks[number]
             same = number not in self and block.writes.isdisjoint(block.live_out)

@@ -232,8 +232,8 @@ class Races:
             self.report(access, index, story, warp, int(at[index]))
 
     def check_step(self, access: Access, at: Array, lanes: Array) -> None:
-        """Report a volatile read of what another lane of the warp wrote since the two last met: its value is
-        the new one where lanes run in step, which nobody promises."""
+        """Report a volatile read of what another lane of the warp wrote since the two last met. Only lanes
+        that run in step read the new value, and nobody promises that they do."""
         program, block = self.m.program, self.suspects.block_of[access.site]
         if "volatile" not in program.kernel.instructions[access.site].mods or program.blocks[block].polls:
             return  # a loop may look until another lane has written

@@ -2,7 +2,7 @@
 
 Threads behind a tile's end often load what another thread writes, and drop the value. So a value that was
 loaded from such memory is followed through registers. Where an address, a branch or a store depends on it,
-the read is noted, and what was wrong with it is reported; a read whose value is dropped is none. A value
+the read is noted, and what was wrong with it is reported. A read whose value is dropped is none. A value
 follows from loads and from lanes, a set of each: that may be too much, and never too little."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Read:
 
 
 class UnusedReads:
-    """`words` are, for the registers of the warp that runs, the loads and the lanes that each lane's value
+    """`words` are of the registers of the warp that runs: the loads and the lanes that each lane's value
     follows from, as two rows of bits."""
 
     def __init__(self, m: Machine, clocks: Clocks, sites: frozenset[int]) -> None:
