@@ -87,6 +87,42 @@ TWO_FORMS = """
     mad.wide.u32 %rd1, %r7, 4, %in; ld.global.f32 %f1, [%in]; ld.global.f32 %f2, [%rd1];
     add.f32 %f1, %f1, %f2; bar.sync 0; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
 
+LATER = "xor.b32 %r6, %t, 1; mad.wide.u32 %rd3, %r6, 4, %out; st.global.f32 [%rd3], %f1; bra Z; Z:"
+READ = "st.global.f32 [%rd2+512], %f2;"
+# Each thread stores a word; all arrive and wait, and read those of the next warp, four rounds. At the second
+# barrier each warp completes a phase, which lets all look again.
+WAITS = """
+    .shared .align 8 .b8 b[16]; .shared .align 4 .b8 s[512]; mov.u32 %r1, s; mov.u32 %r7, b;
+    shl.b32 %r2, %t, 2; add.s32 %r3, %r1, %r2; add.s32 %r4, %r2, 128; and.b32 %r4, %r4, 511;
+    add.s32 %r4, %r4, %r1; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r7], 128;
+    @%p1 mbarrier.init.shared.b64 [%r7+8], 32; bar.sync 0; mov.u32 %r5, 0; mov.f32 %f1, 0f3f800000;
+    R: st.shared.f32 [%r3], %f1; mbarrier.arrive.shared.b64 _, [%r7]; mbarrier.arrive.shared.b64 _, [%r7+8];
+    and.b32 %r6, %r5, 1; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r7], %r6; @!%p2 bra W;
+    ld.shared.f32 %f2, [%r4]; add.f32 %f1, %f1, %f2; bar.sync 0; add.s32 %r5, %r5, 1;
+    setp.lt.s32 %p3, %r5, 4; @%p3 bra R; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
+# Each thread stores a word, which a thread of another warp reads where nothing orders the two.
+GLOBAL_STORES = """
+    setp.{holds}.u32 %p2, %t, 40; add.u32 %r1, %t, {shift}; and.b32 %r1, %r1, 127;
+    mad.wide.u32 %rd1, %r1, 4, %out; mad.wide.u32 %rd2, %t, 4, %out; mov.u32 %r5, 0; cvt.rn.f32.u32 %f1, %t;
+    L: add.f32 %f1, %f1, %f1; {guard} st.global.f32 [%rd1{offset}], %f1; {wait}
+    add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 3; @%p1 bra L; {after}"""
+STORED_ONCE = {"holds": "lt", "shift": 0, "guard": "", "offset": "", "wait": "", "after": ""}
+STORED_TWICE = {
+    "some of its lanes": ({"guard": "@%p2"}, False),
+    "two of its lanes": ({"shift": "0; shr.u32 %r1, %r1, 1"}, True),
+    "two lanes one after the other": ({"after": LATER}, True),
+    "two warps": ({"shift": "0; and.b32 %r1, %r1, 63"}, True),
+    "read and ordered": ({"shift": 32, "after": "bar.sync 0; ld.global.f32 %f2, [%rd2];" + READ}, False),
+    "read by another warp": ({"shift": 32, "after": "ld.global.f32 %f2, [%rd2];" + READ}, True),
+    "read before by another warp": ({"shift": 96, "after": "ld.global.f32 %f2, [%rd2];" + READ}, True),
+    "beyond the end": ({"offset": "+1024"}, True),
+}
+RUNGS = {
+    **dict.fromkeys(
+        ["uncoalesced", "shared_tile", "thread_tile", "async_pipeline"], ("float32", (32, 40, 36))
+    ),
+    **dict.fromkeys(["wmma_simple", "mma_swizzled", "mma"], ("float16", (64, 128, 96))),
+}
 
 # %f9 is never set, and stored where no thread comes.
 UNSET = "mov.u32 %r9, 99; setp.eq.u32 %p8, %t, %r9; @!%p8 bra A; st.global.f32 [%out], %f9; A: "
@@ -125,7 +161,7 @@ def outcome(launch: Launch, seed: int, scheduler: list[FuzzedScheduler]) -> list
     for start, shadow in sorted([(-1, sanitizer.shared), *sanitizer.globals.items()]):
         shadow.replay()
         noted = [getattr(shadow, name).tolist() for name in SHADOW]
-        if start < 0 or shadow.ever_written or (shadow.read_warp >= 0).any():
+        if start < 0 or shadow.ever_written or (shadow.read > 0).any():
             story.append((places.get(start, start), noted))
     story += [sanitizer.clocks.touched.tolist(), *(memory.owner.tobytes() for memory in launch.memory)]
     for memory, content in zip(launch.memory, before, strict=True):
@@ -137,15 +173,21 @@ def both(
     launch: Launch, seed: int, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[object], list[object], int]:
     """The outcomes with and without warps that compute together, and how often one took its part."""
-    taken, take = [0], JointRuns.take
+    taken, take, sprint = [0], JointRuns.take, JointRuns.sprint
 
     def counted(*where: object) -> bool:
         answer = take(*where)  # type: ignore[arg-type]
         taken[0] += answer
         return answer
 
+    def sprinted(*where: object) -> list[tuple[int, int]]:
+        before, way = taken[0], sprint(*where)  # type: ignore[arg-type]
+        taken[0] = before + len(way)
+        return way
+
     with monkeypatch.context() as patch:
         patch.setattr(JointRuns, "take", counted)
+        patch.setattr(JointRuns, "sprint", sprinted)
         together = outcome(launch, seed, schedulers)
         patch.setattr(JointRuns, "turn", lambda *where: None)
         return together, outcome(launch, seed, schedulers), taken[0]
@@ -210,14 +252,30 @@ def test_registers_that_warps_keep_in_two_forms(
     assert isinstance(alone[0], int)
 
 
-@pytest.mark.parametrize("name", ["uncoalesced", "shared_tile", "thread_tile", "async_pipeline"])
+@pytest.mark.parametrize("name", RUNGS)
 def test_rungs_are_scheduled_as_before(
     name: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch = product_of(kernel_named(name), "float32", (32, 40, 36)).launch(0.0)
+    dtype, product = RUNGS[name]
+    launch = product_of(kernel_named(name), dtype, product).launch(0.0)
     together, alone, taken = both(launch, 3, schedulers, monkeypatch)
     assert together == alone
     assert 3 * taken > int(str(alone[0]))  # of the steps, a good part
+
+
+def test_warps_behind_a_wait_compute_together(
+    schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait may give up: then the warp does not come to what was computed for it."""
+    passed, may_come = [0], JointRuns.waits_for
+    monkeypatch.setattr(
+        JointRuns, "waits_for", lambda *where: may_come(*where) and bool(passed.append(1) or True)
+    )
+    for seed in range(6):
+        together, alone, _ = both(launch_of(WAITS, 128), seed, schedulers, monkeypatch)
+        assert together == alone
+        assert isinstance(alone[0], int)
+    assert len(passed) > 8
 
 
 @pytest.mark.parametrize("cut", [r"cp\.async\.wait_group\s+\d+;", r"bar\.sync\s+0;"])
@@ -275,6 +333,22 @@ def test_stores_that_warps_make_together(
     outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(4)]
     assert all(together == alone for together, alone, _ in outcomes)
     assert all(isinstance(alone[0], str) == (fault is not None) for _, alone, _ in outcomes)
+    assert sum(taken for _, _, taken in outcomes)
+
+
+@pytest.mark.parametrize("case", STORED_TWICE)
+def test_stores_to_global_memory_that_warps_make_together(
+    case: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, wrong = STORED_TWICE[case]
+    text, arrays = (
+        kernel(GLOBAL_STORES.format(**STORED_ONCE | parts)),
+        (np.zeros(64, "f4"), np.zeros(256, "f4")),
+    )
+    launch, _ = kernel_launch(text, (1, 1, 1), (128, 1, 1), *arrays)
+    outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(4)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert any(isinstance(alone[0], str) for _, alone, _ in outcomes) == wrong
     assert sum(taken for _, _, taken in outcomes)
 
 

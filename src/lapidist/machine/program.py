@@ -16,6 +16,7 @@ from lapidist.machine.lanes import SHARED_START
 from lapidist.machine.memory import PARAM_WINDOW
 from lapidist.machine.ptx.basic_blocks import Block, build_blocks, effects, registers
 from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.ptx.pointer_sources import Source, pointer_sources
 from lapidist.machine.ptx.sums_in_place import update_sites
 from lapidist.machine.ptx.syntax_tree import Instruction, Kernel, Special, Sym, Vec, flatten
 
@@ -96,6 +97,11 @@ class Program:
     def update_sites(self) -> frozenset[int]:
         """Stores that add to what was loaded from their own place."""
         return update_sites(self.kernel, self.blocks)
+
+    @lazily
+    def pointer_sources(self) -> dict[int, frozenset[Source]]:
+        """What the addresses of accesses to global memory are computed from, by site."""
+        return pointer_sources(self.kernel)
 
     @property
     def syncs_grid(self) -> bool:

@@ -19,6 +19,10 @@ RULES: dict[str, tuple[str, str]] = {
         "warning",
         "two stores of one value to one place, that nothing orders: a race by PTX, and harmless on chips",
     ),
+    "lanes-in-step": (
+        "warning",
+        "a volatile read of what another lane of the warp wrote, which counts on lanes that run in step",
+    ),
     "stream-race": (
         "error",
         "launches or copies of streams that nothing orders touch one place, and one of them writes",

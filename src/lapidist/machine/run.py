@@ -176,7 +176,7 @@ def scheduler_of(
     if machine.seed is None:
         return Scheduler(machine, range(machine.geometry.blocks), budget, on_progress)
     sanitizer = Sanitizer(machine, grain, machine.observer)
-    sanitizer.launches.earlier = earlier or Earlier()
+    sanitizer.launches.earlier, sanitizer.ranges.keeps_reads = earlier or Earlier(), earlier is not None
     machine.observer = sanitizer
     return FuzzedScheduler(machine, sanitizer, machine.seed, budget, on_progress, in_order)
 

@@ -33,10 +33,12 @@ from lapidist.machine.sanitize.undefined_bits import (
 )
 from lapidist.machine.sanitize.undefined_branches import UndefinedBranches
 from lapidist.machine.sanitize.undefined_memory import Origin, UndefinedMemory
+from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
 DECIDES = ("bra", "brx", "exit", "ret", "trap", "bar", "barrier")
+NOTHING = frozenset[str]()
 FOLLOWED = ("ld", "ldmatrix")  # loads whose values carry what was undefined in memory
 DEFINING = (
     "atom",
@@ -60,8 +62,8 @@ class Storing:
 class Definedness:
     """`bits` are the undefined bits of the registers of the warp that runs, by name: one word a lane."""
 
-    def __init__(self, m: Machine) -> None:
-        self.m, self.code = m, m.program.kernel.instructions
+    def __init__(self, m: Machine, unused: UnusedReads) -> None:
+        self.m, self.code, self.unused = m, m.program.kernel.instructions, unused
         self.warps: dict[int, dict[str, Array]] = {}
         self.origins: dict[str, Origin] = {}
         self.on, self.warp = False, -1
@@ -88,7 +90,7 @@ class Definedness:
     def enter(self, g: Lanes) -> None:
         self.warp = warp_number(g)
         self.bits = self.warps.get(self.warp, {})
-        self.on = bool(self.bits)
+        self.on = self.unused.enter(self.warp) or bool(self.bits)
         self.storing = None
 
     def executed(self, number: int, g: Lanes) -> None:
@@ -100,7 +102,19 @@ class Definedness:
             self.put(name, g, np.zeros(g.n, np.uint64))
         for name, lanes, origin in self.branches.executed(self.warp, number, g):
             self.doubt(name, g, lanes, origin)
-        self.on = bool(self.bits)
+        self.unused.executed(number, g)
+        self.on = bool(self.bits or self.unused.words)
+
+    def followed(self, warp: int) -> frozenset[str]:
+        """The registers of a warp whose values are followed."""
+        bits, words = self.warps.get(warp), self.unused.warps.get(warp)
+        return frozenset([*(bits or ()), *(words or ())]) if bits or words else NOTHING
+
+    def forget(self, warp: int) -> None:
+        """A warp has ended."""
+        self.warps.pop(warp, None)
+        self.unused.forget(warp)
+        self.branches.forget(warp)
 
     # -- registers --
 
@@ -122,6 +136,7 @@ class Definedness:
         """Called before each instruction while the warp has undefined values."""
         i = self.code[site]
         self.storing = None
+        self.unused.follow(g, site, values)
         if self.bits.keys().isdisjoint(self.named(site)):
             return
         if i.predicate is not None:
@@ -188,12 +203,9 @@ class Definedness:
         held = self.bits[name][g.lane] if name in self.bits else np.zeros(g.n, np.uint64)
         self.put(name, g, np.where(lanes, width_mask(self.width(name)), held), origin)
 
-    def forget(self, warp: int) -> None:
-        self.warps.pop(warp, None)
-        self.branches.forget(warp)
-
     def decide(self, g: Lanes, site: int) -> None:
         """The guard of an instruction by which lanes part."""
+        self.unused.decide(g, site)
         guard = self.code[site].predicate
         held = None if guard is None else self.bits.get(guard.name)
         if guard is not None and held is not None and held[g.lane].any():

@@ -44,6 +44,10 @@ def reads_of(s: Sanitizer, loads: list[Load], rows: int, single: frozenset[int])
             region = s.m.globals.find(address.lo + offset)
             if region is None or region.undefined is not None or address.hi + offset + size > region.end:
                 return None
+            if s.m.overlaps or s.m.heap.space is not None:
+                return None
+            if s.ranges.are_only_read(region.start):
+                continue
             key, shadow = region.start, shadow_of(s.globals, region, s.grain, s.clocks)
         elif address.space == "param":
             continue

@@ -1,4 +1,4 @@
-"""What warps that compute a block together do to shared memory: written down then, done in each one's turn.
+"""What warps that compute a block together write: written down then, done in each one's turn.
 
 Plain stores and cp.async are held back, and so is the wait for copies. A block whose writes depend on each
 other, or on what it loads from their places, is none that warps can compute together."""
@@ -14,6 +14,7 @@ from lapidist.machine.instructions.copies import Copies
 from lapidist.machine.lanes import Cohort, Lanes, indices
 from lapidist.machine.memory import Address
 from lapidist.machine.observer import Observer
+from lapidist.machine.sanitize.held_stores import Stored, bounds_of
 from lapidist.machine.sanitize.landing import PendingCopy
 from lapidist.machine.sanitize.shadow import LANDING, Shadow
 
@@ -56,7 +57,7 @@ class HeldCopy:
             for name in ("target", "source", "source_sizes", "sites")
         )
         index = index[order]
-        return HeldCopy(index, bounds_of(index, lanes), target, source, self.size, sizes, sites)
+        return HeldCopy(index, bounds_of(index, lanes // WARP), target, source, self.size, sizes, sites)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class HeldWrites(Observer, Copies):
         self.shared = shared
         self.loads: list[tuple[Address, int, int, int]] = []
         self.touches: list[Touch] = []
+        self.global_stores: list[Stored] = []
         self.stores: dict[str, list[tuple[Array, Array]]] = {}
         self.copies: list[HeldCopy | Wait | None] = []
         self.waited = False
@@ -143,6 +145,10 @@ class HeldWrites(Observer, Copies):
         self.loads.append((address, offset, size, site))
 
     def store(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
+        if address.space == "global":
+            self.joint &= not self.waited
+            self.global_stores.append((address, offset, values, site))
+            return
         self.joint &= address.space == "shared" and not self.waited and address.g.index is None
         if not self.joint:
             return
@@ -205,7 +211,7 @@ class HeldWrites(Observer, Copies):
         self.touch(g, positions, size, site, copied=True)
         come = np.broadcast_to(source.astype(np.int64) + source_offset, everyone)
         sizes = np.broadcast_to(source_sizes, everyone)
-        bounds, sites = bounds_of(index, g.cohort.n), np.full(g.n, site, np.int32)
+        bounds, sites = bounds_of(index, g.cohort.n // WARP), np.full(g.n, site, np.int32)
         copy = HeldCopy(index, bounds, positions, come, size, sizes, sites)
         last = self.copies[-1] if self.copies else None
         if isinstance(last, HeldCopy) and last.size == size:
@@ -257,19 +263,14 @@ class HeldWrites(Observer, Copies):
             at,
             index[order] % WARP,
             sites[order],
-            bounds_of(row * WARP, rows * WARP),
+            bounds_of(row * WARP, rows),
             values,
             self.copies,
             pending if len(pending) else None,
-            bounds_of(pending_row * WARP, rows * WARP),
+            bounds_of(pending_row * WARP, rows),
         )
 
 
 def joined(parts: tuple[Array, ...], rows: int) -> Array:
     """Values of all lanes as one row a warp."""
     return np.concatenate([part.reshape(rows, WARP) for part in parts], axis=1)
-
-
-def bounds_of(index: Array, lanes: int) -> list[int]:
-    """Where each warp's part of sorted lanes begins, and where the last one ends."""
-    return [int(place) for place in np.searchsorted(index, np.arange(0, lanes + WARP, WARP))]

@@ -8,20 +8,19 @@ and no check finds anything. Else the warp runs the block by itself, as if nothi
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lapidist.errors import LapidistError
-from lapidist.machine.instructions.warp import BarrierRequest
 from lapidist.machine.lanes import Cohort, Lanes, special
 from lapidist.machine.observer import Observer
-from lapidist.machine.ptx.basic_blocks import Block
 from lapidist.machine.sanitize.held_reads import LANES, NOWHERE, WARP, Reads, reads_of
-from lapidist.machine.sanitize.held_writes import HeldWrites, Writes
+from lapidist.machine.sanitize.held_stores import stores_of
+from lapidist.machine.sanitize.held_writes import HeldWrites
+from lapidist.machine.sanitize.joint_run import JointRun, Turns, before_block, next_blocks, whole_jumps
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.ordered import PLAIN
 from lapidist.machine.sanitize.quiet_blocks import QuietBlocks
@@ -30,63 +29,8 @@ from lapidist.machine.sanitize.shadow import LANDING, WRITTEN
 from lapidist.machine.sanitize.suspects import ALL_LANES, Reading
 
 Array = np.ndarray
+YES = np.array([True])
 MOST_ELEMENTS = 1 << 21  # of what waits for its turn: how far a run may be ahead
-YES_OR_NO = (np.array([False]), np.array([True]))
-
-
-@dataclass(slots=True)
-class JointRun:
-    """One block, computed for these warps. `registers` are those behind it, of which `live` are used later
-    and `written` were written since the warps came together; a warp by itself keeps those in `uniform` as one
-    value. `after` is where each warp goes on."""
-
-    number: int
-    cohorts: list[Cohort]
-    group: Lanes
-    registers: list[Array]
-    live: frozenset[int]
-    written: frozenset[int]
-    uniform: frozenset[int]
-    jumps: Array | BarrierRequest | None
-    one_jump: bool
-    after: list[int]
-    changes: list[int]
-    marks: int
-    reads: list[Reads] = field(default_factory=list)
-    writes: Writes | None = None
-    meets: bool = False  # nobody is to be ahead of its end: it ends at a barrier, or writes
-    goes: list[int] | None = None  # of each warp whether all its lanes jump; below 0 where they part
-    all_written: bool = False  # what it loads from shared memory was written when it was computed
-
-    def part(self, values: Array, row: int, one: bool) -> Array:
-        """A warp's part of a register."""
-        if len(values) == 1:
-            return values if one else np.repeat(values, WARP)
-        return values[row * WARP : row * WARP + (1 if one else WARP)]
-
-    def answer(self, row: int) -> Array | BarrierRequest | None:
-        """What the block answers to a warp: which lanes jump, or what they ask at a barrier."""
-        jumps = self.jumps
-        if self.goes is not None and self.goes[row] >= 0:
-            return YES_OR_NO[self.goes[row]]
-        return self.part(jumps, row, self.one_jump) if isinstance(jumps, np.ndarray) else jumps
-
-    @property
-    def elements(self) -> int:
-        return sum(reads.at.size for reads in self.reads)
-
-
-@dataclass(slots=True)
-class Turns:
-    """What was computed ahead for a warp, each with its row there: `ahead` waits for its turn, the warp's
-    registers stand behind `done`."""
-
-    ahead: deque[tuple[JointRun, int]] = field(default_factory=deque)
-    done: tuple[JointRun, int] | None = None
-
-    @property
-    def last(self) -> tuple[JointRun, int] | None:
-        return self.ahead[-1] if self.ahead else self.done
 
 
 class JointRuns:
@@ -98,7 +42,7 @@ class JointRuns:
         self.taken: tuple[JointRun, int] | None = None  # what a warp took last, or was to take
         in_clusters = sanitizer.geometry.cluster_size > 1
         program = self.m.program
-        self.quiet = QuietBlocks(program, self.is_constant, in_clusters)
+        self.quiet = QuietBlocks(program, self.is_constant, in_clusters, sanitizer.unused.sites)
         # Not where somebody counts accesses one by one, nor where wgmma fills registers that warps hold.
         multiplies = any(i.opcode == "wgmma" for i in program.kernel.instructions)
         self.alone = multiplies or type(sanitizer.counter) is not Observer
@@ -115,17 +59,31 @@ class JointRuns:
         the warp's registers are what they must be."""
         turns, self.running = self.turns.get(cohort.first_warp), cohort
         if number not in self.quiet or lanes.index is not None or not self.may_join(cohort, number):
-            if turns is not None:
-                turns.ahead.clear()  # which begins with this block, and it runs that by itself
             self.settle(cohort, turns)
+            if turns is not None and not self.quiet.passes(number):
+                turns.drop()  # what begins with this block, and it runs that by itself
             return None
         if turns is None:
             turns = self.turns[cohort.first_warp] = Turns()
-        if (turns.ahead or self.compute(cohort, number, turns)) and self.take(cohort, turns):
+        if turns.ahead and not self.comes_as_foreseen(cohort, number, turns):
+            turns.drop()
+        if (turns.ahead or self.compute(cohort, number, turns)) and turns.ahead and self.take(cohort, turns):
             return turns.done or self.taken
-        turns.ahead.clear()
         self.settle(cohort, turns)
+        turns.drop()
         return None
+
+    def comes_as_foreseen(self, cohort: Cohort, number: int, turns: Turns) -> bool:
+        """Whether a warp goes on at the block that was computed ahead, with the answers of its waits that
+        were foreseen."""
+        run, _ = turns.ahead[0]
+        if run.number != number:
+            return False
+        return turns.done is not None or self.answered(cohort, run.answers)
+
+    def answered(self, cohort: Cohort, answers: frozenset[int]) -> bool:
+        """Whether all waits of a warp said that they are over, where one may give up before."""
+        return all(cohort.registers[slot].all() for slot in answers)
 
     def take(self, cohort: Cohort, turns: Turns) -> bool:
         """Let a warp take what is ahead for it; whether it may."""
@@ -142,24 +100,47 @@ class JointRuns:
         alone says what happens: which blocks, and where it goes on behind each."""
         way = list[tuple[int, int]]()
         warp, blocks, turns = cohort.first_warp, self.m.program.blocks, self.turns.get(cohort.first_warp)
-        suspects, undefined = self.sanitizer.suspects.loads, self.sanitizer.definedness.warps
-        while turns is not None and turns.ahead and len(way) < most:
+        suspects, followed = self.sanitizer.suspects.loads, self.sanitizer.definedness.followed
+        number, (lanes, _) = next(iter(cohort.groups.items()))
+        if turns is None or lanes.index is not None or suspects.get(warp) or followed(warp):
+            return way
+        if not turns.ahead or not self.comes_as_foreseen(cohort, number, turns):
+            return way
+        clocks, touched = self.sanitizer.clocks, False
+        while turns.ahead and turns.ahead[0][0].number == number and len(way) < most:
             run, row = turns.ahead[0]
             after, block = run.after[row], blocks[run.number]
             if after == NOWHERE or block.kind == "barrier" or block.target == run.number + 1:
                 break
-            if suspects.get(warp) or undefined.get(warp) or not self.take(cohort, turns):
+            if run.plain and self.is_as_it_was(run):
+                if run.loads and not touched:
+                    clocks.touch(warp, LANES)
+                    touched = True
+                for reads in run.reads:
+                    reads.shadow.log_read(reads.at[row], warp, clocks.now(warp), reads.sites, reads.lanes)
+                turns.done = turns.ahead.popleft()
+                if not turns.ahead and after not in self.quiet:
+                    self.settle(cohort, turns)
+            elif not self.take(cohort, turns):
                 break
             way.append((run.number, after))
+            number = after
+            if suspects.get(warp):
+                break
         return way
 
+    def is_as_it_was(self, run: JointRun) -> bool:
+        """Whether nobody has written to the ranges of global memory that a run read."""
+        strays = self.sanitizer.ranges.strays
+        return run.strays == strays and not any(reads.shadow.ever_written for reads in run.reads)
+
     def may_join(self, cohort: Cohort, number: int, ahead: bool = False) -> bool:
-        """Whether nobody else watches, and the block touches no register whose bits are undefined; to a warp
+        """Whether nobody else watches, and the block touches no register whose value is followed; to a warp
         that is to come there, those matter which it will use."""
-        undefined = self.sanitizer.definedness.warps.get(cohort.first_warp)
-        if undefined:
+        followed = self.sanitizer.definedness.followed(cohort.first_warp)
+        if followed:
             block = self.m.program.blocks[number]
-            names = undefined.keys() & block.live_in if ahead else undefined.keys()
+            names = followed & block.live_in if ahead else followed
             if not (names.isdisjoint(block.reads) and names.isdisjoint(block.writes)):
                 return False
         return not self.alone and cohort.n == WARP and self.m.observer is self.sanitizer
@@ -170,13 +151,14 @@ class JointRuns:
             run, row = turns.done
             for slot in run.written:
                 cohort.registers[slot] = run.part(run.registers[slot], row, slot in run.uniform)
-            turns.done = None
+            turns.done, turns.settled = None, turns.done
 
     # -- ahead --
 
     def compute(self, cohort: Cohort, number: int, turns: Turns) -> bool:
         """Compute a block for a warp and those that stand where it does; whether there are any."""
-        before = self.continued(turns.last[0], number) if turns.last else None
+        last = turns.last or turns.settled
+        before = self.continued(last, number, cohort) if last else None
         before = before or self.begun(cohort, number)
         if before is None:
             return False
@@ -208,6 +190,16 @@ class JointRuns:
         reads = reads_of(self.sanitizer, held.loads, rows, single) if held.joint else None
         if reads is None:
             return None
+        stores = None
+        if held.global_stores:
+            starts = (
+                address.lo + offset for address, offset, _, _ in held.loads if address.space == "global"
+            )
+            regions = [self.m.globals.find(start) for start in starts]
+            loaded_from = {region.start for region in regions if region is not None}
+            stores = stores_of(self.sanitizer, held.global_stores, loaded_from, rows)
+            if stores is None:
+                return None
         loaded = [part.at for part in reads if part.shadow is shared]
         writes = held.writes(rows, loaded)
         if not held.joint:
@@ -227,10 +219,17 @@ class JointRuns:
             next_blocks(block, goes, rows),
             [self.changes(one) for one in before.cohorts],
             shared.marks,
+            self.sanitizer.ranges.strays,
             reads,
             writes,
+            stores,
             block.kind == "barrier" or held.is_seen,
             goes,
+            before.answers,
+            any(load[0].space != "param" for load in held.loads),
+            block.kind != "barrier"
+            and (writes or stores) is None
+            and all(part.shadow is not shared for part in reads),
             all((shared.state[at] == WRITTEN).all() for at in loaded),
         )
 
@@ -240,20 +239,37 @@ class JointRuns:
         live, written = (frozenset(slots[name] for name in part) for part in (block.live_out, block.writes))
         return live, written
 
-    def continued(self, run: JointRun, number: int) -> JointRun | None:
-        """A run with those of its warps that go on at a block and have nothing else ahead."""
+    def continued(self, last: tuple[JointRun, int], number: int, first: Cohort) -> JointRun | None:
+        """A run with those of its warps that go on at a block and have nothing else ahead. Those of the first
+        one's cluster may come there behind waits: then what they wait for has happened."""
+        run, mine = last
+        way = self.quiet.way_behind(run.after[mine], number)
+        if way is None or (way.waits and run.meets) or not self.answered(first, way.answers):
+            return None
         most = max(4, MOST_ELEMENTS // max(run.elements, 1))
         rows = []
         for row, one in enumerate(run.cohorts):
             turns = self.turns.get(one.first_warp)
-            if turns is None or run.after[row] != number or turns.last is None or turns.last[0] is not run:
+            place = None if turns is None else turns.last or turns.settled
+            if turns is None or place is None or place[0] is not run or run.after[row] != run.after[mine]:
+                continue
+            if way.waits and not self.shares_cluster(one, first):
                 continue
             come = self.stands_at(one, number, turns) if run.meets else len(turns.ahead) < most
             if come and self.may_join(one, number, ahead=True):
                 rows.append(row)
-        if len(rows) == len(run.cohorts):
-            return run
-        return self.narrowed(run, rows) if len(rows) > 1 else None
+        if len(rows) < 2 or mine not in rows:
+            return None
+        if way.waits:
+            run = replace(run, registers=list(run.registers), answers=way.answers)
+            for slot in way.answers:
+                run.registers[slot] = YES
+            run.uniform |= way.answers
+        return run if len(rows) == len(run.cohorts) else self.narrowed(run, rows)
+
+    def shares_cluster(self, one: Cohort, other: Cohort) -> bool:
+        size = self.sanitizer.geometry.cluster_size
+        return int(one.slot[0]) // size == int(other.slot[0]) // size
 
     def narrowed(self, run: JointRun, rows: list[int]) -> JointRun:
         cohorts, registers = [run.cohorts[row] for row in rows], list(run.registers)
@@ -261,16 +277,29 @@ class JointRuns:
             values = run.registers[slot]
             if len(values) > 1:
                 registers[slot] = values.reshape(-1, WARP)[rows].reshape(-1)
-        return replace(before_block(cohorts, registers, run.live, run.uniform), written=run.written)
+        return replace(
+            before_block(cohorts, registers, run.live, run.uniform), written=run.written, answers=run.answers
+        )
 
     def begun(self, cohort: Cohort, number: int) -> JointRun | None:
         """All warps that stand at a block, with nothing ahead, and keep the same registers as one value."""
         slots = [self.m.program.slots[name] for name in self.m.program.blocks[number].live_in]
-        cohorts = [one for one in self.cohorts if self.stands_at(one, number, self.turns.get(one.first_warp))]
+        answers, before = frozenset[int](), NOWHERE
+        if number and self.m.program.blocks[number - 1].kind == "retry":
+            way = self.quiet.way_behind(number - 1, number)
+            if way is not None and self.answered(cohort, way.answers):
+                answers, before = way.answers, number - 1
+        cohorts = [
+            one
+            for one in self.cohorts
+            if self.stands_at(one, number, self.turns.get(one.first_warp))
+            or (before in one.groups and self.waits_for(one, before, number, cohort))
+        ]
         if len(cohorts) < 2:
             return None
         for one in cohorts:
             self.settle(one, self.turns.get(one.first_warp))
+        slots = [slot for slot in slots if slot not in answers]
         forms = [len(cohort.registers[slot]) for slot in slots]
         cohorts = [one for one in cohorts if [len(one.registers[slot]) for slot in slots] == forms]
         if len(cohorts) < 2:
@@ -286,7 +315,16 @@ class JointRuns:
             registers[slot] = values[0] if same else np.repeat(np.concatenate(values), WARP)
         for one in cohorts:
             self.turns.setdefault(one.first_warp, Turns())
-        return before_block(cohorts, registers, frozenset(slots), frozenset(uniform))
+        for slot in answers:
+            registers[slot] = YES
+        live = frozenset(slots) | answers
+        return replace(before_block(cohorts, registers, live, frozenset(uniform) | answers), answers=answers)
+
+    def waits_for(self, cohort: Cohort, before: int, number: int, first: Cohort) -> bool:
+        """Whether a warp stands at a wait that is over for another one of its cluster."""
+        turns, lanes = self.turns.get(cohort.first_warp), cohort.groups[before][0]
+        alone = lanes.index is None and len(cohort.groups) == 1 and not (turns is not None and turns.ahead)
+        return alone and self.shares_cluster(cohort, first) and self.may_join(cohort, number, ahead=True)
 
     def stands_at(self, cohort: Cohort, number: int, turns: Turns | None) -> bool:
         place = cohort.groups.get(number)
@@ -303,10 +341,12 @@ class JointRuns:
         finds anything."""
         warp, clocks, races = cohort.first_warp, self.sanitizer.clocks, self.sanitizer.races
         shared, written = self.sanitizer.shared, run.writes.part(row) if run.writes else None
+        if run.strays != self.sanitizer.ranges.strays:
+            return False
         for reads in run.reads:
             shadow = reads.shadow
             if shadow is not self.sanitizer.shared:
-                if shadow.ever_written or self.m.overlaps or self.m.heap.space is not None:
+                if shadow.ever_written:
                     return False
                 continue
             at = reads.at[row]
@@ -324,9 +364,12 @@ class JointRuns:
             at, lanes, _ = written
             if (shared.state[at] == LANDING).any() or not races.may_store(warp, at, lanes):
                 return False
+        if run.stores is not None and not run.stores.may_happen(self.sanitizer, warp, row):
+            return False
         now = clocks.now(warp)
-        for reads in run.reads:
+        if run.loads:
             clocks.touch(warp, LANES)
+        for reads in run.reads:
             if reads.shadow is self.sanitizer.shared:
                 self.note_shared(cohort, reads, row, now)
             else:
@@ -337,6 +380,8 @@ class JointRuns:
                 shared.mark(written[0], WRITTEN)
                 races.stored(warp, *written)
             run.writes.happen(cohort, row, self.lazy, shared)
+        if run.stores is not None:
+            run.stores.happen(self.sanitizer, warp, row)
         return True
 
     def note_shared(self, cohort: Cohort, reads: Reads, row: int, now: int) -> None:
@@ -353,32 +398,3 @@ class JointRuns:
         """How often shared memory of the warp's cluster was written to."""
         place = int(cohort.slot[0]) // self.sanitizer.geometry.cluster_size
         return self.sanitizer.shared.changes[place]
-
-
-def before_block(
-    cohorts: list[Cohort], registers: list[Array], live: frozenset[int], uniform: frozenset[int]
-) -> JointRun:
-    """Warps as one group, with nothing computed yet."""
-    slots, blocks, threads = (
-        np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
-    )
-    group = Cohort(slots, blocks, threads, cohorts[0].geometry, registers).all
-    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [], 0)
-
-
-def whole_jumps(jumps: object, warps: int) -> list[int] | None:
-    """Of each warp at a branch, 1 if all its lanes jump, 0 if none does, and -1 if they part."""
-    if not isinstance(jumps, np.ndarray):
-        return None
-    if len(jumps) == 1:
-        return [int(jumps[0])] * warps
-    rows = jumps.reshape(warps, WARP)
-    answers: list[int] = np.where(rows.all(axis=1), 1, np.where(rows.any(axis=1), -1, 0)).tolist()
-    return answers
-
-
-def next_blocks(block: Block, goes: list[int] | None, warps: int) -> list[int]:
-    """Where each warp goes on; NOWHERE if its lanes part."""
-    if goes is None:
-        return [block.target if block.kind == "jump" else block.index + 1] * warps
-    return [(block.index + 1, block.target, NOWHERE)[jump] for jump in goes]

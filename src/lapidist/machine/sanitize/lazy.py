@@ -53,9 +53,11 @@ class LazyCopies(Copies):
         self.staged: dict[int, tuple[int, Array]] = {}
 
     def queue(self, cohort: Cohort) -> Queue:
-        return self.queues.setdefault(
-            id(cohort), Queue(np.zeros(cohort.n, np.int64), bulk_group=np.zeros(cohort.n, np.int64))
-        )
+        queue = self.queues.get(id(cohort))
+        if queue is None:
+            groups = np.zeros(cohort.n, np.int64), np.zeros(cohort.n, np.int64)
+            queue = self.queues[id(cohort)] = Queue(groups[0], bulk_group=groups[1])
+        return queue
 
     # -- cp.async --
 

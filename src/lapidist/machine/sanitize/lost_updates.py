@@ -28,7 +28,7 @@ class LostUpdates:
             self.report(g, lane, site, "several lanes do so at once")
         at = shadow.grains(positions, size)
         writer, vector = shadow.writer[at], self.clocks.row(warp_number(g)).vector
-        late = (writer >= 0) & (writer != warp_number(g)) & (shadow.written[at] > vector[writer])
+        late = (writer != warp_number(g)) & (shadow.written[at] > vector[writer])
         if late.any():
             index = int(np.argmax(late))
             place = self.m.site(int(shadow.write_site[at[index]])).place

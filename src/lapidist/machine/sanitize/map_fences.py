@@ -56,7 +56,7 @@ class MapFences:
             (written > self.released[writers], "release"),
             (written > latest[writers], "acquire"),
         ):
-            stale = marked & (writers >= 0)
+            stale = marked & (written > 0)
             if stale.any():
                 place = self.m.site(int(shadow.write_site[at[int(np.argmax(stale))]])).place
                 rule = (

@@ -49,10 +49,8 @@ class Proxies:
     def unfenced(self, shadow: Shadow, g: Lanes, at: Array, memory: int) -> int:
         """Index into `at` of a generic write with no proxy fence between it and this warp, or -1."""
         writer = shadow.writer[at]
-        missing = (
-            (writer >= 0)
-            & shadow.generic[at]
-            & (shadow.written[at] > self.clocks.row(warp_number(g)).proxied[memory][writer])
+        missing = shadow.generic[at] & (
+            shadow.written[at] > self.clocks.row(warp_number(g)).proxied[memory][writer]
         )
         return int(np.argmax(missing)) if missing.any() else -1
 

@@ -5,11 +5,11 @@ of one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lapidist.machine.faults import Race
+from lapidist.machine.faults import MachineFault, Race
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.sanitize.clocks import Clocks
@@ -17,6 +17,7 @@ from lapidist.machine.sanitize.equal_stores import Storing
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.sanitize.suspects import Suspects
+from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
@@ -47,9 +48,16 @@ class Races:
     column, and behind those its tensor core."""
 
     def __init__(
-        self, m: Machine, clocks: Clocks, shared: Shadow, scopes: Scopes, suspects: Suspects
+        self,
+        m: Machine,
+        clocks: Clocks,
+        shared: Shadow,
+        scopes: Scopes,
+        suspects: Suspects,
+        unused: UnusedReads,
     ) -> None:
         self.m, self.clocks, self.shared, self.scopes, self.suspects = m, clocks, shared, scopes, suspects
+        self.unused = unused
         self.columns = m.geometry.warps * m.geometry.cluster_size
         self.neighbours: tuple[int, Array] | None = None  # the agents asked for last, and the first warp
         self.storing: Storing | None = None  # what the store writes that is looked at
@@ -93,14 +101,46 @@ class Races:
         lanes = shadow.lanes_of(g, access.positions, access.size) if access.generic else None
         if lanes is not None and not level:
             self.check_lanes(access, at, lanes)
+        elif lanes is not None and access.kind == "load" and access.shadow is self.shared:
+            self.check_step(access, at, lanes)
         if access.kind != "load" and not (level and access.kind == "atomic"):
             self.check_reads(access, at, warp)
+            self.unused.meet_write(self, access, at, lanes)
         if level and access.kind != "store":
             shadow.note_ordered_read(at, warp, now, level, self.scopes)
         if access.kind != "load":
             shadow.note_write(at, warp, now, access.site, level, access.generic, lanes)
         elif not level:
             shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
+
+    def faults_of_load(self, access: Access) -> dict[int, MachineFault]:
+        """What is wrong with a plain load, by lane."""
+        g, first = access.g, self.fault_of_load(access)
+        if first is None:
+            return {}
+        if g.n == 1:
+            return {int(g.lane[0]): first}
+        rows, wrong = np.broadcast_to(access.positions, (g.n,)), dict[int, MachineFault]()
+        for position, lane in enumerate(g.lane.tolist()):
+            one = replace(access, g=g.one(position), positions=rows[position : position + 1])
+            fault = self.fault_of_load(one)
+            if fault is not None:
+                wrong[lane] = fault
+        return wrong
+
+    def fault_of_load(self, access: Access) -> MachineFault | None:
+        at = access.shadow.grains(access.positions, access.size)
+        lanes = access.shadow.lanes_of(access.g, access.positions, access.size)
+        self.m.holds_back = True
+        try:
+            self.check_writes(access, at, warp_number(access.g))
+            if lanes is not None:
+                self.check_lanes(access, at, lanes)
+        except MachineFault as fault:
+            return fault
+        finally:
+            self.m.holds_back = False
+        return None
 
     def note_stores(self, warp: int, at: Array, lanes: Array, sites: Array) -> bool:
         """Note plain stores of a warp's lanes to shared memory if none of them races with an earlier access
@@ -191,6 +231,22 @@ class Races:
             story = f"written here, and read by lane {lane} of this warp at {where}"
             self.report(access, index, story, warp, int(at[index]))
 
+    def check_step(self, access: Access, at: Array, lanes: Array) -> None:
+        """Report a volatile read of what another lane of the warp wrote since the two last met. Only lanes
+        that run in step read the new value, and nobody promises that they do."""
+        program, block = self.m.program, self.suspects.block_of[access.site]
+        if "volatile" not in program.kernel.instructions[access.site].mods or program.blocks[block].polls:
+            return  # a loop may look until another lane has written
+        index = self.shared.racing_lane(at, warp_number(access.g), lanes, self.clocks)
+        if index >= 0:
+            lane, where = self.shared.lane[at[index]], self.place(self.shared.write_site[at[index]])
+            rule = (
+                f"read here, and written by lane {lane} of this warp at {where}: only lanes in step read it"
+            )
+            position = index // max(access.size // self.shared.grain, 1)
+            place = int(access.positions[position]) % self.m.shared_stride
+            self.m.report(self.m.fault(Race, rule, access.site, access.g, position, place, "lanes-in-step"))
+
     def check_equal(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
         """Raise a race if lanes of one instruction write different values to one place: which one stays is
         not defined."""
@@ -222,12 +278,15 @@ class Races:
         self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0, equal: bool = False
     ) -> None:
         """Raise the race; if it is with a read whose value is still unused, it waits for that use."""
+        fault = self.fault_of(access, index, story, equal)
+        if access.shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
+            self.m.report(fault)
+
+    def fault_of(self, access: Access, index: int, story: str, equal: bool = False) -> MachineFault:
         lane = index // max(access.size // access.shadow.grain, 1)
         address, space = int(access.positions[lane]), "global"
         if access.shadow is self.shared:
             address, space = address % self.m.shared_stride, "shared"
         what, name = ("the same value twice in", "equal-stores") if equal else ("a race on", "")
         rule = f"{what} {space} memory: {story}; nothing orders the two"
-        fault = self.m.fault(Race, rule, access.site, access.g, lane, address, name)
-        if access.shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
-            self.m.report(fault)
+        return self.m.fault(Race, rule, access.site, access.g, lane, address, name)

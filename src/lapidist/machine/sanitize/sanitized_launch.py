@@ -120,7 +120,7 @@ class LaunchOrder:
                 self.m.program.kernel.name,
                 start & -16,
                 shadow.grain,
-                np.where(shadow.writer >= 0, lines[shadow.write_site], 0),
+                np.where(shadow.written > 0, lines[shadow.write_site], 0),
                 np.where((shadow.read > 0).any(axis=1), lines[shadow.read_site], 0),
                 shadow.level > 0,
             )

@@ -30,7 +30,9 @@ from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
 from lapidist.machine.sanitize.self_resetting import SelfResetting
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow, shadow_of
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
+from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.sanitize.warpgroups import Warpgroups
+from lapidist.machine.sanitize.written_ranges import WrittenRanges
 from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
@@ -73,11 +75,13 @@ class Sanitizer(Observer):
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.orders = Ordered(m, self.clocks)
         self.suspects = Suspects(m.program, self.shared, m.report)
-        self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects)
+        self.ranges = WrittenRanges(m)
+        self.unused = UnusedReads(m, self.clocks, self.ranges.loads)
+        self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects, self.unused)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.maps = MapFences(m, self.clocks)
         self.warpgroups = Warpgroups(m)
-        self.definedness = m.definedness = Definedness(m)
+        self.definedness = m.definedness = Definedness(m, self.unused)
         self.shuffled_from_nobody = self.definedness.shuffled_from_nobody  # type: ignore[method-assign]
         self.counted, self.transferred = counter.counted, counter.transferred  # type: ignore[method-assign]
         self.own = OwnMemory(m, self.shared, self.definedness)
@@ -115,7 +119,7 @@ class Sanitizer(Observer):
             self.own.touch_local(address, offset, size, site, kind)
         elif address.space == "global":
             g, ends = address.g, (address.lo + offset, address.hi + offset)
-            logs = kind == "load" and not level
+            logs = kind == "load" and not level and site not in self.unused.sites
             if logs and self.is_logged(g, address.addresses, offset, ends, size, site, g.lane):
                 return
             addresses = address.addresses.astype(np.int64) + offset
@@ -134,17 +138,20 @@ class Sanitizer(Observer):
         site: Array | int,
         lanes: Array,
     ) -> bool:
-        """Whether a plain load can be noted later: it is one of what nobody has written in this launch."""
+        """Whether a plain load can be noted later, or never: nobody has written there in this launch."""
         region = self.m.globals.find(ends[0])
-        shadow = None if region is None else self.globals.get(region.start)
-        if region is None or shadow is None or shadow.ever_written or ends[1] + size > region.end:
+        if region is None or ends[1] + size > region.end or self.m.overlaps:
             return False
-        if self.m.overlaps or self.m.heap.space is not None or region.undefined is not None:
+        if self.m.heap.space is not None or region.undefined is not None:
             return False
-        warp, start = g.cohort.first_warp, region.start & -16
+        warp, only_read = g.cohort.first_warp, self.ranges.are_only_read(region.start)
+        shadow = self.globals.get(region.start)
+        if not only_read and (shadow is None or shadow.ever_written):
+            return False
         self.clocks.touch(warp, g.lane)
-        at = shadow.grains(addresses.astype(np.int64) + (offset - start), size)
-        shadow.log_read(at, warp, self.clocks.now(warp), site, lanes)
+        if shadow is not None and not only_read:
+            at = shadow.grains(addresses.astype(np.int64) + (offset - (region.start & -16)), size)
+            shadow.log_read(at, warp, self.clocks.now(warp), site, lanes)
         return True
 
     def touch_shared(
@@ -264,14 +271,20 @@ class Sanitizer(Observer):
             self.own.landed(region, addresses[inside], size)
         shadow = shadow_of(self.globals, region, self.grain, self.clocks)
         shadow.replay()
+        if kind != "load":
+            self.ranges.meet_store(region.start)
         positions = addresses[inside] - (region.start & -16)
         if site in self.updates.sites and inside.all() and kind == "store":
             self.updates.check(g, positions, size, site, shadow)
         if not inside.all() and len(addresses) == g.n:
             g = Lanes(g.cohort, indices(g)[inside])
-        self.races.look(
-            Access(shadow, g, positions, size, site, kind, level, generic), shadow.grains(positions, size)
-        )
+        access = Access(shadow, g, positions, size, site, kind, level, generic)
+        at = shadow.grains(positions, size)
+        if kind == "load" and not level and generic and site in self.unused.sites:
+            self.definedness.on = True
+            self.unused.load(self.races, access, at)
+        else:
+            self.races.look(access, at)
 
     def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> bool:
         """Whether all that a wgmma reads was written."""
@@ -307,8 +320,7 @@ class Sanitizer(Observer):
 
     def map_read(self, g: Lanes, lane: int, address: int, site: int) -> None:
         region, reader = self.m.globals.find(address), g.one(lane)
-        place = np.array([address])
-        self.touch_global(reader, place, MAP_BYTES, site, "load", PLAIN, region, generic=False)
+        self.touch_global(reader, np.array([address]), MAP_BYTES, site, "load", PLAIN, region, generic=False)
         if region is not None and self.globals[region.start].ever_written:
             self.maps.check(g, lane, address, site, region, self.globals[region.start])
 
@@ -326,10 +338,11 @@ class Sanitizer(Observer):
 
     def barrier_arrived(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
         warp = warp_number(lanes)
-        message = self.clocks.row(warp)
-        if relaxed:  # at a barrier of the cluster: it publishes what a fence of that scope did
-            message = self.clocks.fenced_at(warp, CLUSTER)
-        self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(message)
+        # relaxed at a barrier of the cluster: it publishes what a fence of that scope did
+        message = self.clocks.fenced_at(warp, CLUSTER) if relaxed else self.clocks.row(warp)
+        held = self.block_messages.get(id(barrier)) or self.clocks.empty()
+        held.join(message)
+        self.block_messages[id(barrier)] = held
         self.clocks.tick(warp)
 
     def barrier_completed(self, barrier: Barrier) -> None:
@@ -352,23 +365,14 @@ class Sanitizer(Observer):
         if position not in self.inits:
             return
         warp, moment = self.inits[position]
-        mine = warp_number(g)
+        mine, place = warp_number(g), position % self.m.shared_stride
         if warp != mine and self.clocks.row(mine).vector[warp] < moment:
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
-            self.m.report(self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride))
+            self.m.report(self.m.fault(Race, rule, site, g, lane, place))
         if proxy and self.clocks.row(mine).proxied[SHARED, warp] < moment:
             rule = "TMA uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
-            self.m.report(
-                self.m.fault(
-                    MissingProxyFence,
-                    rule,
-                    site,
-                    g,
-                    lane,
-                    position % self.m.shared_stride,
-                    "mbarrier-init-fence",
-                )
-            )
+            name = "mbarrier-init-fence"
+            self.m.report(self.m.fault(MissingProxyFence, rule, site, g, lane, place, name))
 
     def mbarrier_arrived(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         warp = warp_number(g)

@@ -29,18 +29,17 @@ class Shadow:
         # The last moment at which each agent wrote or read anything here: mostly that alone says that there
         # is no race.
         self.last_write, self.last_read = np.zeros(agents, np.int32), np.zeros(agents, np.int32)
-        self.writer = np.full(count, -1, np.int32)
-        self.written = np.zeros(count, np.int32)
+        # Zeros take no memory until something is noted there. Moments begin with 1: at 0 nobody did anything.
+        self.writer, self.written = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.write_site = np.zeros(count, np.int32)
         self.level = np.zeros(count, np.int8)  # the scope of an ordered write; 0 for a plain one
         self.generic = np.zeros(count, bool)
         # The lane of the last write and read, -1 where it was no single one; and whose lane read.
-        self.lane = np.full(count, -1, np.int8)
-        self.read_lane = np.full(count, -1, np.int8)
-        self.read_warp = np.full(count, -1, np.int32)
+        self.lane, self.read_lane = np.zeros(count, np.int8), np.zeros(count, np.int8)
+        self.read_warp = np.zeros(count, np.int32)
         # Column after column: mostly one reader notes many grains.
         self.read = np.zeros((readers or 2, count), np.int32).T
-        self.reader = np.full((count, 2), -1, np.int32) if not readers else None
+        self.reader = np.zeros((count, 2), np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
@@ -68,7 +67,7 @@ class Shadow:
     def reset(self, start: int, stop: int) -> None:
         """Forget a byte range, which a new block owns."""
         part = slice(start // self.grain, -(-stop // self.grain))
-        self.writer[part] = -1
+        self.written[part] = 0
         self.read[part] = 0
         self.state[part] = UNWRITTEN
         self.reading[part] = 0
@@ -92,7 +91,7 @@ class Shadow:
         if not (self.last_write[near] > vector[near]).any():
             return -1
         writer = self.writer[at]
-        racing = (writer >= 0) & (writer != warp) & (self.written[at] > vector[writer])
+        racing = (writer != warp) & (self.written[at] > vector[writer])
         if level and racing.any():
             racing &= ~scopes.share(np.minimum(self.level[at], level), warp, writer)
         for index in np.flatnonzero(racing).tolist():
@@ -146,8 +145,8 @@ class Shadow:
     def note_ordered_read(self, at: Array, warp: int, now: int, level: int, scopes: Scopes) -> None:
         """Note an ordered read: the ordered writes that it reads come before all that comes after it."""
         writer = self.writer[at]
-        mutual = scopes.share(np.minimum(self.level[at], level), warp, np.maximum(writer, 0))
-        for grain in np.unique(at[mutual & (writer >= 0) & (writer != warp)]).tolist():
+        mutual = scopes.share(np.minimum(self.level[at], level), warp, writer)
+        for grain in np.unique(at[mutual & (self.written[at] > 0) & (writer != warp)]).tolist():
             write = int(self.writer[grain]), int(self.written[grain])
             entry = self.ordered_reads.get(grain)
             readers = entry[2] if entry and entry[:2] == write else {}
@@ -170,7 +169,7 @@ class Shadow:
         else:
             assert self.reader is not None
             reader = self.reader[at]
-            racing = (reader >= 0) & (reader != warp) & (read > vector[reader])
+            racing = (reader != warp) & (read > vector[reader])
         if not racing.any():
             return -1, -1
         for index, place in np.argwhere(racing).tolist():
@@ -288,6 +287,14 @@ class Shadow:
         moved = at[other]
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
         self.reader[at, 0], self.read[at, 0] = agent, now
+
+    def note_earlier_read(self, at: Array, agent: int, moment: int, site: int, lanes: Array) -> None:
+        """Note a read of global memory at an earlier moment, where the agent has not read since."""
+        assert self.reader is not None
+        last = int(self.last_read[agent])
+        new = ~((self.reader[at] == agent) & (self.read[at] >= moment)).any(axis=1)
+        self.note_read(at[new], 0, agent, moment, site, lanes[new])
+        self.last_read[agent] = max(last, moment)
 
 
 def of_each(values: Array | int, n: int) -> Array:

@@ -1,0 +1,46 @@
+"""Which ranges of global memory a kernel may write, as the pointers among its arguments say."""
+
+from __future__ import annotations
+
+from lapidist.machine.ptx.pointer_sources import Source, is_store
+from lapidist.machine.state import Machine
+
+
+class WrittenRanges:
+    """`written` are where these ranges start. `anywhere`: a store's pointer comes from elsewhere, and it may
+    lead to any range. `keeps_reads`: later launches ask who read what."""
+
+    def __init__(self, m: Machine) -> None:
+        self.m, self.keeps_reads, code = m, False, m.program.kernel.instructions
+        self.strays = 0  # stores to ranges that none was to reach
+        ranges = {site: self.starts_of(sources) for site, sources in m.program.pointer_sources.items()}
+        stores = [site for site in ranges if is_store(code[site])]
+        self.anywhere = not all(ranges[site] for site in stores)
+        self.written = frozenset[int]().union(*(ranges[site] for site in stores))
+        # Loads from ranges that the kernel may write.
+        self.loads = frozenset(
+            site for site, starts in ranges.items() if site not in stores and starts & self.written
+        )
+
+    def starts_of(self, sources: frozenset[Source]) -> frozenset[int]:
+        """Where the ranges start to which these parameters and variables point."""
+        regions = [self.m.globals.find(self.address_of(source)) for source in sources]
+        return frozenset(region.start for region in regions if region is not None)
+
+    def address_of(self, source: Source) -> int:
+        if isinstance(source, str):
+            return self.m.variables.get(source, -1)
+        if source < 0:  # the parameter itself, which is a tensor map
+            tensor = self.m.tensor_maps.get(~source)
+            return -1 if tensor is None else tensor.address
+        return int.from_bytes(self.m.param_bytes[source : source + 8].tobytes(), "little")
+
+    def meet_store(self, start: int) -> None:
+        """A store reaches a range, whatever its pointer was made of."""
+        if self.are_only_read(start):
+            self.written |= {start}
+            self.strays += 1
+
+    def are_only_read(self, start: int) -> bool:
+        """Whether nobody asks who read the range that starts here."""
+        return not (self.anywhere or self.keeps_reads or start in self.written)
