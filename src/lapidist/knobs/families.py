@@ -303,5 +303,11 @@ STREAMED: Knobs = (
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
     Knob("PARTS", "blocks of a cluster, which share k"),
     Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),
+    Knob(
+        "INEXACT",
+        "1: columns alone whose codes quantised/decoded.cu rounded; blocks have further rows",
+        0,
+        MACRO,
+    ),
     *REGISTERS,
 )

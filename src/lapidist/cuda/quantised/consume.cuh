@@ -146,7 +146,8 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
+  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, Turn& turn,
+                                      const Range& range) {
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_group[i] = 0;
     of_x = low_word(room);
@@ -154,11 +155,10 @@ struct Consumer {
     unsigned arrivals = shared_address(full), departures = shared_address(empty);
     opaque(arrivals);
     opaque(departures);
-    Turn turn(0);
     if (range.begin < range.end) {
-      wait_for_stage(arrivals, 0);
-      loaded.load(room, place, 0);
-      decoded[0].decode(loaded, room, place, 0);
+      wait_for_stage(arrivals + turn.slot * 8, turn.parity);
+      loaded.load(room + turn.at, place, 0);
+      decoded[0].decode(loaded, room + turn.at, place, 0);
     }
     const auto leave = [&](int slot) {
       __syncwarp();

@@ -168,23 +168,23 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
+  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, Turn& turn,
+                                      const Range& range) {
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_groups[0][i] = 0;
-    int slot = 0, parity = 0;
     if (range.begin < range.end) {
-      wait_for_stage(&full[0], 0);
-      decoded[0].read(room, place, 0, behind);
+      wait_for_stage(full + turn.slot, turn.parity);
+      decoded[0].read(room + turn.at, place, 0, behind);
     }
     for (int number = range.begin; number < range.end; ++number) {
-      const char* const stage = room + slot * STAGE;
-      const int here = slot;
+      const char* const stage = room + turn.at;
+      const int here = turn.slot;
       const bool two = range.has_two(number);
-      if (++slot == STAGES) slot = 0, parity ^= 1;
+      turn.advance();
       const auto next_stage = [&] {
         if (number + 1 == range.end) return;
-        wait_for_stage(&full[slot], parity);
-        decoded[0].read(room + slot * STAGE, place, 0, behind);
+        wait_for_stage(full + turn.slot, turn.parity);
+        decoded[0].read(room + turn.at, place, 0, behind);
       };
       multiply(stage, 0, !two, [&] {
         if (two) decoded[1].read(stage, place, 1, behind);
@@ -192,7 +192,7 @@ struct Consumer {
       });
       if (two) multiply(stage, 1, true, next_stage);
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&empty[here]);
+      if (threadIdx.x % 32 == 0) barrier_arrive(empty + here);
     }
     if constexpr (SUMMED_AT_ONCE) {
 #pragma unroll

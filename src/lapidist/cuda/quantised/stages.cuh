@@ -168,9 +168,8 @@ __device__ __forceinline__ void wait_for_stage(Place full, int parity) {
 
 // Each warp that loads has x or one of them; its first lane starts the copies.
 __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrier* full, Barrier* empty,
-                                        const Range& range, const RowsOfX& x, const Lines& lines) {
+                                        Turn& turn, const Range& range, const RowsOfX& x, const Lines& lines) {
   if (!GATHERS && ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0))) return;
-  Turn turn(1);
   for (int number = range.begin; number < range.end; ++number) {
     const int count = range.has_two(number) ? 2 : 1;
     char* const stage = room + turn.at;
