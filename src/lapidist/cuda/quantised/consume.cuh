@@ -99,10 +99,9 @@ struct Consumer {
   Decoded decoded[2];
   Sum sums[BN / 2], of_group[BN / 2];
   Place place;
-  unsigned of_x;  // of its descriptors: the first stage's
 
-  __device__ __forceinline__ void begin(int at, int block, int first) {
-    const Descriptor x = descriptor(of_x + (at + block * X_BYTES) / 16);
+  __device__ __forceinline__ void begin(unsigned word, int block, int first) {
+    const Descriptor x = descriptor(word + block * X_BYTES / 16);
     products_begin();
 #pragma unroll
     for (int step = first; step < first + BATCH; ++step) {
@@ -120,12 +119,12 @@ struct Consumer {
   // A block of the stage. What follows is loaded before its first products, and decoded behind them. `last`: of the
   // stage.
   template <typename Load, typename Decode>
-  __device__ __forceinline__ void multiply(const char* stage, int at, int block, bool last, Load load_next,
+  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last, Load load_next,
                                            Decode decode_next) {
     load_next();
 #pragma unroll
     for (int first = 0; first < 4; first += BATCH) {
-      begin(at, block, first);
+      begin(word, block, first);
       if (ROLLING || (LONG && block > 0)) products_wait<1>();  // whose fragments are replaced
       if (first == 0) decode_next();
       if (ROLLING || (LONG && !last)) continue;
@@ -146,47 +145,39 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, Turn& turn,
-                                      const Range& range) {
+  __device__ __forceinline__ void run(char* room, Turn& turn, const Range& range) {
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_group[i] = 0;
-    of_x = low_word(room);
-    // Of pointers to barriers the compiler computes addresses anew for each wait.
-    unsigned arrivals = shared_address(full), departures = shared_address(empty);
-    opaque(arrivals);
-    opaque(departures);
     if (range.begin < range.end) {
-      wait_for_stage(arrivals + turn.slot * 8, turn.parity);
+      wait_for_stage(turn);
       loaded.load(room + turn.at, place, 0);
       decoded[0].decode(loaded, room + turn.at, place, 0);
     }
-    const auto leave = [&](int slot) {
+    const auto leave = [&](unsigned empty) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(departures + slot * 8);
+      if (threadIdx.x % 32 == 0) barrier_arrive(empty);
     };
-    for (int number = range.begin; number < range.end; ++number) {
+    const int whole = range.whole_stages();
+    for (int number = range.begin; number < whole; ++number) {
       const Turn here = turn;
       const char* const stage = room + here.at;
-      const bool two = range.has_two(number), ends = number + 1 == range.end;
       turn.advance();
+      const auto load_block = [&] { loaded.load(stage, place, 1); };
+      multiply(stage, here.word, 0, false, load_block, [&] {
+        if (ROLLING && number > range.begin) leave(here.empty() - 8 + (here.slot == 0 ? STAGES * 8 : 0));
+        decoded[1].decode(loaded, stage, place, 1);
+      });
       const auto load_stage = [&] {
-        if (ends) return;
-        wait_for_stage(arrivals + turn.slot * 8, turn.parity);
+        if (number + 1 == range.end) return;
+        wait_for_stage(turn);
         loaded.load(room + turn.at, place, 0);
       };
-      const auto load_block = [&] {
-        if (two) loaded.load(stage, place, 1);
-      };
-      multiply(stage, here.at, 0, !two, load_block, [&] {
-        if (ROLLING && number > range.begin) leave(here.slot == 0 ? STAGES - 1 : here.slot - 1);
-        if (two) decoded[1].decode(loaded, stage, place, 1);
-      });
-      if (two)
-        multiply(stage, here.at, 1, true, load_stage, [&] {
-          if (!ends) decoded[0].decode(loaded, room + turn.at, place, 0);
-        });
-      if (!ROLLING) leave(here.slot);
+      // Behind the last stage what was loaded before is decoded once more, which no branch is worth.
+      multiply(stage, here.word, 1, true, load_stage,
+               [&] { decoded[0].decode(loaded, room + turn.at, place, 0); });
+      if (!ROLLING) leave(here.empty());
     }
+    if (whole < range.end) multiply(room + turn.at, turn.word, 0, true, [] {}, [] {});
     if constexpr (ROLLING) {
       products_wait<0>();
       sums_arrive(sums);

@@ -135,8 +135,8 @@ struct Consumer {
 
   // A block of the stage; behind its first products, `next` decodes what follows. `last`: of the stage.
   template <typename Next>
-  __device__ __forceinline__ void multiply(const char* stage, int block, bool last, Next next) {
-    const Descriptor x = describe(stage) + step_along_k<false>(2 * block);
+  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last, Next next) {
+    const Descriptor x = descriptor(word + step_along_k<false>(2 * block));
 #pragma unroll
     for (int first = 0; first < 2; first += BATCH * TOGETHER) {
       products_begin();
@@ -168,31 +168,34 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, Turn& turn,
-                                      const Range& range) {
+  __device__ __forceinline__ void run(char* room, Turn& turn, const Range& range) {
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_groups[0][i] = 0;
     if (range.begin < range.end) {
-      wait_for_stage(full + turn.slot, turn.parity);
+      wait_for_stage(turn);
       decoded[0].read(room + turn.at, place, 0, behind);
     }
-    for (int number = range.begin; number < range.end; ++number) {
-      const char* const stage = room + turn.at;
-      const int here = turn.slot;
-      const bool two = range.has_two(number);
-      turn.advance();
-      const auto next_stage = [&] {
-        if (number + 1 == range.end) return;
-        wait_for_stage(full + turn.slot, turn.parity);
-        decoded[0].read(room + turn.at, place, 0, behind);
-      };
-      multiply(stage, 0, !two, [&] {
-        if (two) decoded[1].read(stage, place, 1, behind);
-        else next_stage();
-      });
-      if (two) multiply(stage, 1, true, next_stage);
+    const auto leave = [&](const Turn& here) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(empty + here);
+      if (threadIdx.x % 32 == 0) barrier_arrive(here.empty());
+    };
+    const int whole = range.whole_stages();
+    for (int number = range.begin; number < whole; ++number) {
+      const Turn here = turn;
+      const char* const stage = room + here.at;
+      turn.advance();
+      multiply(stage, here.word, 0, false, [&] { decoded[1].read(stage, place, 1, behind); });
+      multiply(stage, here.word, 1, true, [&] {
+        if (number + 1 == range.end) return;
+        wait_for_stage(turn);
+        decoded[0].read(room + turn.at, place, 0, behind);
+      });
+      leave(here);
+    }
+    if (whole < range.end) {
+      multiply(room + turn.at, turn.word, 0, true, [] {});
+      leave(turn);
+      turn.advance();
     }
     if constexpr (SUMMED_AT_ONCE) {
 #pragma unroll

@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
              const float* weights X_FACTORS_PARAMETERS INEXACT_PARAMETER MODES_PARAMETER RAGGED_PARAMETER
                  EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
-  __shared__ Barrier full[STAGES], empty[STAGES];
+  __shared__ Barrier barriers[2 * STAGES];  // a stage is full, and empty again
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Range range(blocks, blockIdx.z);
   let_next_launch_start();
@@ -71,8 +71,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < STAGES; ++i) {
-      barrier_init(&full[i], ARRIVALS_OF_X + LOADS);
-      barrier_init(&empty[i], CONSUMERS);
+      barrier_init(&barriers[i], ARRIVALS_OF_X + LOADS);
+      barrier_init(&barriers[STAGES + i], CONSUMERS);
     }
     barrier_init_fence();
   }
@@ -82,10 +82,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const Lines lines{B, scales, zeros, first_tile, tiles, blocks};
     if (warp == CONSUMERS + 1 && lane == 0) lines.prefetch(range);
     wait_for_last_launch();
-    Turn turn(1);
+    Turn turn(1, room, barriers);
     do {
       const RowsOfX x(X_PASSED, MODES_PASSED, rows, blocks);
-      produce(warp - CONSUMERS, lane, room, full, empty, turn, range, x, lines);
+      produce(__shfl_sync(0xffffffffu, warp - CONSUMERS, 0), lane, room, turn, range, x, lines);
       __syncwarp();
       meet_while_others_reduce();
     } while (rows_follow(rows));
@@ -108,9 +108,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const float of_all = factor_of_all<T>(weights, rows.group);
   const auto factor_at = [&](int, int column) { return GROUP != 0 ? of_all : of_column(column); };
 #endif
-  Turn turn(0);
+  Turn turn(0, room, barriers);
   do {
-    consumer.run(room, full, empty, turn, range);
+    consumer.run(room, turn, range);
     __syncthreads();  // nobody reads the stages any more
     keep_sums(room, consumer.sums, warp, lane);
     reduce(room, target, rows.begin, blockIdx.x * COLUMNS, blockIdx.z, factor_at);
