@@ -119,8 +119,8 @@ struct Consumer {
   // A block of the stage. What follows is loaded before its first products, and decoded behind them. `last`: of the
   // stage.
   template <typename Load, typename Decode>
-  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last, Load load_next,
-                                           Decode decode_next) {
+  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last,
+                                           Load load_next, Decode decode_next) {
     load_next();
 #pragma unroll
     for (int first = 0; first < 4; first += BATCH) {

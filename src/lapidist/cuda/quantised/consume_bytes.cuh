@@ -135,7 +135,8 @@ struct Consumer {
 
   // A block of the stage; behind its first products, `next` decodes what follows. `last`: of the stage.
   template <typename Next>
-  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last, Next next) {
+  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last,
+                                           Next next) {
     const Descriptor x = descriptor(word + step_along_k<false>(2 * block));
 #pragma unroll
     for (int first = 0; first < 2; first += BATCH * TOGETHER) {

@@ -85,7 +85,8 @@ struct Turn {
 
 // By one lane of a warp whose lanes all agree on the rest. A branch round the copy would hide that from the
 // assembler, which then moves each operand to a uniform register in a loop over lanes.
-__device__ __forceinline__ void bulk_load(unsigned shared, const char* from, unsigned bytes, unsigned barrier) {
+__device__ __forceinline__ void bulk_load(unsigned shared, const char* from, unsigned bytes,
+                                          unsigned barrier) {
   asm volatile(
       "{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\n"
       "@one cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n}" ::"r"(
@@ -104,7 +105,8 @@ __device__ __forceinline__ void box_load(unsigned shared, const TensorMap* map, 
                                          unsigned barrier) {
   asm volatile(
       "{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\n"
-      "@one cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+      "@one cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3}], "
       "[%4];\n}" ::"r"(shared),
       "l"(map), "r"(inner), "r"(outer), "r"(barrier)
       : "memory");
@@ -135,8 +137,13 @@ struct Brought {
   const char* from[COLUMN_GROUPS];
   unsigned bytes, place;
   __device__ __forceinline__ Brought(const Lines& lines, int loader, int number)
-      : bytes(loader == 1 ? CODES : loader == 2 ? SCALES : loader == 3 ? POINTS : 0),
-        place(loader == 1 ? CODES_AT : loader == 2 ? SCALES_AT : POINTS_AT) {
+      : bytes(loader == 1   ? CODES
+              : loader == 2 ? SCALES
+              : loader == 3 ? POINTS
+                            : 0),
+        place(loader == 1   ? CODES_AT
+              : loader == 2 ? SCALES_AT
+                            : POINTS_AT) {
     const char* const array = loader == 1 ? lines.codes : loader == 2 ? lines.scales : lines.zeros;
 #pragma unroll
     for (int i = 0; i < COLUMN_GROUPS; ++i) from[i] = array + lines.block_at(i, number) * bytes;
@@ -185,7 +192,8 @@ struct GatheredRows {
     for (int i = 0; i < COPIES; ++i)
       rows_of_x[i] = static_cast<int>(row_of_x(modes, min_of(rows.begin + row + i * AT_ONCE, rows.end - 1)));
   }
-  __device__ __forceinline__ void load(int, int lane, char* room, const Turn& turn, int number, int count) const {
+  __device__ __forceinline__ void load(int, int lane, char* room, const Turn& turn, int number,
+                                       int count) const {
     const int bytes = count * 64 * static_cast<int>(sizeof(T));  // of a row
     const char* const from = x + number * 128 * static_cast<i64>(sizeof(T));
 #pragma unroll
