@@ -27,6 +27,7 @@ class Streamed(NamedTuple):
     parts: int
     stages: int
     resident: int
+    blocks: int = 2
 
     @property
     def registers(self) -> int:
@@ -51,9 +52,10 @@ class Streamed(NamedTuple):
 
     def stage_bytes(self, weight: Weight) -> int:
         """As quantised/stages.cuh has them: x; codes, factors and zero points of each tile."""
-        codes = 4096 * (FORMATS[weight.format].bits // 4)
-        factors = 0 if weight.of_column else 8192 // weight.group * weight.factor_bytes
-        return -(-(128 * weight.x_bytes * self.rows + self.column_groups * (codes + factors)) // 1024) * 1024
+        codes = 2048 * (FORMATS[weight.format].bits // 4)
+        factors = 0 if weight.of_column else 4096 // weight.group * weight.factor_bytes
+        of_block = 64 * weight.x_bytes * self.rows + self.column_groups * (codes + factors)
+        return -(-self.blocks * of_block // 1024) * 1024
 
 
 class Costs(NamedTuple):

@@ -107,10 +107,10 @@ struct Consumer {
     for (int step = first; step < first + BATCH; ++step) {
       const Descriptor steps = x + step_along_k<false>(step);
       if constexpr (SUMMED_AT_ONCE) {
-        Wgmma<BN>::multiply(sums, decoded[block].at[step], steps);
+        Wgmma<BN>::multiply(sums, decoded[block % 2].at[step], steps);
       } else {
-        const int old = step > first || (LONG && block > 0);
-        Wgmma<BN>::multiply(of_group, decoded[block].at[step], steps, old);
+        const int old = step > first || (LONG && block % 2 > 0);
+        Wgmma<BN>::multiply(of_group, decoded[block % 2].at[step], steps, old);
       }
     }
     products_commit();
@@ -125,7 +125,7 @@ struct Consumer {
 #pragma unroll
     for (int first = 0; first < 4; first += BATCH) {
       begin(word, block, first);
-      if (ROLLING || (LONG && block > 0)) products_wait<1>();  // whose fragments are replaced
+      if (ROLLING || (LONG && block % 2 > 0)) products_wait<1>();  // whose fragments are replaced
       if (first == 0) decode_next();
       if (ROLLING || (LONG && !last)) continue;
       const Scales of_columns = scales_of(stage, place, block);  // loaded while products are under way
@@ -162,19 +162,26 @@ struct Consumer {
       const Turn here = turn;
       const char* const stage = room + here.at;
       turn.advance();
-      const auto load_block = [&] { loaded.load(stage, place, 1); };
-      multiply(stage, here.word, 0, false, load_block, [&] {
-        if (ROLLING && number > range.begin) leave(here.empty() - 8 + (here.slot == 0 ? STAGES * 8 : 0));
-        decoded[1].decode(loaded, stage, place, 1);
-      });
       const auto load_stage = [&] {
         if (number + 1 == range.end) return;
         wait_for_stage(turn);
         loaded.load(room + turn.at, place, 0);
       };
-      // Behind the last stage what was loaded before is decoded once more, which no branch is worth.
-      multiply(stage, here.word, 1, true, load_stage,
-               [&] { decoded[0].decode(loaded, room + turn.at, place, 0); });
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block) {
+        const bool last = block + 1 == BLOCKS;
+        const auto load_next = [&] {
+          if (last) load_stage();
+          else loaded.load(stage, place, block + 1);
+        };
+        // Behind the last stage what was loaded before is decoded once more, which no branch is worth.
+        multiply(stage, here.word, block, block % 2 > 0, load_next, [&] {
+          if (ROLLING && block == 0 && number > range.begin)
+            leave(here.empty() - 8 + (here.slot == 0 ? STAGES * 8 : 0));
+          if (last) decoded[0].decode(loaded, room + turn.at, place, 0);
+          else decoded[(block + 1) % 2].decode(loaded, stage, place, block + 1);
+        });
+      }
       if (!ROLLING) leave(here.empty());
     }
     if (whole < range.end) multiply(room + turn.at, turn.word, 0, true, [] {}, [] {});

@@ -137,18 +137,18 @@ struct Consumer {
   template <typename Next>
   __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last,
                                            Next next) {
-    const Descriptor x = descriptor(word + step_along_k<false>(2 * block));
+    const Descriptor x = descriptor(word + block / 2 * (X_BYTES / 16) + step_along_k<false>(block % 2 * 2));
 #pragma unroll
     for (int first = 0; first < 2; first += BATCH * TOGETHER) {
       products_begin();
 #pragma unroll
       for (int step = first; step < first + BATCH * TOGETHER; ++step) {
-        const int old = SUMMED_AT_ONCE || step % BATCH > 0 || (LONG && block > 0);
-        Wgmma<BN>::multiply(of_groups[step / BATCH % TOGETHER], decoded[block].at[step],
+        const int old = SUMMED_AT_ONCE || step % BATCH > 0 || (LONG && block % 2 > 0);
+        Wgmma<BN>::multiply(of_groups[step / BATCH % TOGETHER], decoded[block % 2].at[step],
                             x + step_along_k<false>(step), old);
       }
       products_commit();
-      if (LONG && block > 0) products_wait<1>();  // whose fragments `next` replaces
+      if (LONG && block % 2 > 0) products_wait<1>();  // whose fragments `next` replaces
       if (first == 0) next();
       if (LONG && !last) return;
       products_wait<0>();
@@ -185,12 +185,16 @@ struct Consumer {
       const Turn here = turn;
       const char* const stage = room + here.at;
       turn.advance();
-      multiply(stage, here.word, 0, false, [&] { decoded[1].read(stage, place, 1, behind); });
-      multiply(stage, here.word, 1, true, [&] {
-        if (number + 1 == range.end) return;
-        wait_for_stage(turn);
-        decoded[0].read(room + turn.at, place, 0, behind);
-      });
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block)
+        multiply(stage, here.word, block, block % 2 > 0, [&] {
+          if (block + 1 < BLOCKS) {
+            decoded[(block + 1) % 2].read(stage, place, block + 1, behind);
+          } else if (number + 1 < range.end) {
+            wait_for_stage(turn);
+            decoded[0].read(room + turn.at, place, 0, behind);
+          }
+        });
       leave(here);
     }
     if (whole < range.end) {

@@ -21,9 +21,10 @@ constexpr int POINTS = GROUP && ZEROS ? 64 * 64 / GROUP : 0;
 constexpr int X_BYTES = BN * 128;  // of a box: 64 steps of k of 16 bits, 128 of 8
 constexpr int BLOCKS_OF_BOX = 2 / static_cast<int>(sizeof(T));
 // Where they begin in a stage, which has two blocks of x, then those of each tile.
-constexpr int CODES_AT = 2 / BLOCKS_OF_BOX * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * 2 * CODES;
-constexpr int POINTS_AT = SCALES_AT + COLUMN_GROUPS * 2 * SCALES;
-constexpr int STAGE = (POINTS_AT + COLUMN_GROUPS * 2 * POINTS + 1023) / 1024 * 1024;
+constexpr int BOXES = BLOCKS / BLOCKS_OF_BOX;
+constexpr int CODES_AT = BOXES * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * BLOCKS * CODES;
+constexpr int POINTS_AT = SCALES_AT + COLUMN_GROUPS * BLOCKS * SCALES;
+constexpr int STAGE = (POINTS_AT + COLUMN_GROUPS * BLOCKS * POINTS + 1023) / 1024 * 1024;
 
 // Where a thread reads in a stage: codes from those of a lane on, factors and zero points of columns g and g + 8.
 // Computed once: the compiler else repeats the arithmetic for each block.
@@ -32,34 +33,35 @@ struct Place {
   unsigned zeros[2];  // zero points of whole columns
   __device__ __forceinline__ Place(int warp, int lane, int first_lane) {
     const int tile = warp / 4, quarter = warp % 4, columns = quarter * 8 + lane / 4;
-    codes = CODES_AT + tile * 2 * CODES + quarter * (CODES / 4) + first_lane * 16;
-    scales = SCALES_AT + tile * 2 * SCALES + columns * static_cast<int>(sizeof(Scales));
-    points = POINTS_AT + tile * 2 * POINTS + columns * static_cast<int>(sizeof(Zeros));
+    codes = CODES_AT + tile * BLOCKS * CODES + quarter * (CODES / 4) + first_lane * 16;
+    scales = SCALES_AT + tile * BLOCKS * SCALES + columns * static_cast<int>(sizeof(Scales));
+    points = POINTS_AT + tile * BLOCKS * POINTS + columns * static_cast<int>(sizeof(Zeros));
     opaque(codes);
     opaque(scales);
     if (ZEROS) opaque(points);
     zeros[0] = zeros[1] = 8;
   }
 };
-constexpr int STEP_OF_FACTORS = GROUP == 128 ? 0 : 32;  // lanes' factors of the next block
+// Lanes' factors of a block: two of them share those of 128 steps.
+__device__ constexpr int factors_of(int block) { return (GROUP == 128 ? block / 2 : block) * 32; }
 __device__ __forceinline__ const Scales& scales_of(const char* stage, const Place& place, int block) {
-  return reinterpret_cast<const Scales*>(stage + place.scales)[block * STEP_OF_FACTORS];
+  return reinterpret_cast<const Scales*>(stage + place.scales)[factors_of(block)];
 }
 __device__ __forceinline__ const Zeros& points_of(const char* stage, const Place& place, int block) {
-  return reinterpret_cast<const Zeros*>(stage + place.points)[block * STEP_OF_FACTORS];
+  return reinterpret_cast<const Zeros*>(stage + place.points)[factors_of(block)];
 }
 
-// The stages of one part of k, numbered through all of it. The last has one block where k ends in half a stage.
+// The stages of one part of k, numbered through all of it. The last has one of two blocks where k ends there.
 struct Range {
   int begin, end, blocks;
   __device__ __forceinline__ Range(int blocks, int part) : blocks(blocks) {
-    const int stages = (blocks + 1) / 2;
+    const int stages = (blocks + BLOCKS - 1) / BLOCKS;
     begin = stages * part / PARTS;
     end = stages * (part + 1) / PARTS;
   }
-  __device__ __forceinline__ bool has_two(int number) const { return 2 * number + 1 < blocks; }
-  // The end of those that have two blocks of k.
-  __device__ __forceinline__ int whole_stages() const { return min_of(end, blocks / 2); }
+  __device__ __forceinline__ int count(int number) const { return min_of(BLOCKS, blocks - BLOCKS * number); }
+  // The end of those that have all blocks.
+  __device__ __forceinline__ int whole_stages() const { return min_of(end, blocks / BLOCKS); }
 };
 
 // Where in the ring of stages a warp is. All of it moves along: from the number of a stage the compiler computes
@@ -118,11 +120,11 @@ struct Lines {
   int first_tile, tiles, blocks;
   __device__ __forceinline__ i64 block_at(int group, int number) const {
     const int tile = first_tile + min_of(blockIdx.x * COLUMN_GROUPS + group, tiles - 1);
-    return static_cast<i64>(tile) * blocks + 2 * number;
+    return static_cast<i64>(tile) * blocks + BLOCKS * number;
   }
   // To the L2, as much as the stages will hold: a launch before this one may still write.
   __device__ __forceinline__ void prefetch(const Range& range) const {
-    const int ahead = min_of(2 * STAGES, min_of(2 * range.end, blocks) - 2 * range.begin);
+    const int ahead = min_of(BLOCKS * STAGES, min_of(BLOCKS * range.end, blocks) - BLOCKS * range.begin);
     if (ahead <= 0) return;
 #pragma unroll
     for (int i = 0; i < COLUMN_GROUPS; ++i)
@@ -152,8 +154,8 @@ struct Brought {
     expect_bytes(full, count * COLUMN_GROUPS * bytes);
 #pragma unroll
     for (int i = 0; i < COLUMN_GROUPS; ++i) {
-      bulk_load(stage + place + i * 2 * bytes, from[i], count * bytes, full);
-      from[i] += 2 * bytes;
+      bulk_load(stage + place + i * BLOCKS * bytes, from[i], count * bytes, full);
+      from[i] += BLOCKS * bytes;
     }
   }
 };
@@ -168,10 +170,11 @@ struct Boxes {
   // The second box of the last stage may lie behind the end of k: it is all zeros.
   __device__ __forceinline__ void load(int loader, int, char*, const Turn& turn, int number, int) const {
     if (loader > 0) return;
-    expect_bytes(turn.full, 2 / BLOCKS_OF_BOX * X_BYTES);
+    expect_bytes(turn.full, BOXES * X_BYTES);
 #pragma unroll
-    for (int i = 0; i < 2 / BLOCKS_OF_BOX; ++i)
-      box_load(turn.address + i * X_BYTES, x, (2 * number + i) * 64, first_row, turn.full);
+    for (int i = 0; i < BOXES; ++i)
+      box_load(turn.address + i * X_BYTES, x, (BLOCKS * number + i * BLOCKS_OF_BOX) * 64, first_row,
+               turn.full);
   }
 };
 
@@ -195,9 +198,9 @@ struct GatheredRows {
   __device__ __forceinline__ void load(int, int lane, char* room, const Turn& turn, int number,
                                        int count) const {
     const int bytes = count * 64 * static_cast<int>(sizeof(T));  // of a row
-    const char* const from = x + number * 128 * static_cast<i64>(sizeof(T));
+    const char* const from = x + number * BLOCKS * 64 * static_cast<i64>(sizeof(T));
 #pragma unroll
-    for (int box = 0; box < 2 / BLOCKS_OF_BOX; ++box) {
+    for (int box = 0; box < BOXES; ++box) {
       if (box * 128 + lane % 8 * 16 >= bytes) continue;
 #pragma unroll
       for (int i = 0; i < COPIES; ++i)
@@ -225,7 +228,7 @@ __device__ __forceinline__ void produce(int loader, int lane, char* room, Turn& 
   Brought brought(lines, loader, range.begin);
   if (!GATHERS && loader > 0 && brought.bytes == 0) return;
   for (int number = range.begin; number < range.end; ++number) {
-    const int count = range.has_two(number) ? 2 : 1;
+    const int count = range.count(number);
     barrier_wait(turn.empty(), turn.parity);
     if (brought.bytes > 0) brought.load(turn.address, count, turn.full);
     x.load(loader, lane, room, turn, number, count);
