@@ -47,7 +47,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
             "BK": 128 // weight.x_bytes,
             "COLUMN_GROUPS": config.column_groups,
             "PARTS": config.parts,
-            "BLOCKS": config.blocks,
+            "BLOCKS": config.depth,
             "STAGES": config.stages,
             "RESIDENT": config.resident,
             "REGISTERS": config.registers,

@@ -35,20 +35,31 @@ struct Decoded {
                                          int block) {
     unsigned zeros[GROUPS][2], larger[GROUPS][2];
     zero_points(stage, place, block, zeros);
-    bool two_factors = false;
-    if constexpr (FORMAT == NVFP4) {
 #pragma unroll
-      for (int group = 0; group < GROUPS; ++group) by_factors<T>(loaded.scales, group, larger[group]);
-    } else if constexpr (POWERS) {
-      two_factors = powers(loaded.scales, larger);
+    for (int group = 0; group < GROUPS; ++group) {
+      if constexpr (FORMAT == NVFP4) by_factors<T>(loaded.scales, group, larger[group]);
+      else larger[group][0] = larger[group][1] = Decode<T>::LARGER;
     }
+    if constexpr (POWERS) {
+      // 2^126 by a factor up to 1 is one power of two. Others, which are rare, follow 2^126.
+      const unsigned four = reinterpret_cast<const unsigned&>(loaded.scales);
+      unsigned powers[GROUPS][2];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        powers[i / 2][i % 2] = (four >> 8 * i & 0xFF) * 0x800080u + (126u << 7) * 0x10001u;
+      decode_by(loaded, zeros, powers);
+      if (!__any_sync(0xffffffffu, four & 0x80808080u)) return;
+    }
+    decode_by(loaded, zeros, larger);
+    if (ROUNDED || POWERS) multiply_again(loaded.scales);
+  }
+  __device__ __forceinline__ void decode_by(const Loaded& loaded, const unsigned (&zeros)[GROUPS][2],
+                                            const unsigned (&larger)[GROUPS][2]) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const int group = step * GROUPS / 4;
-      if constexpr (FOLDED) loaded.codes.template decode<T>(step, zeros[group], larger[group], at[step]);
-      else loaded.codes.template decode<T>(step, zeros[group], at[step]);
+      loaded.codes.template decode<T>(step, zeros[group], larger[group], at[step]);
     }
-    if (ROUNDED || two_factors) multiply_again(loaded.scales);
   }
   static __device__ __forceinline__ void zero_points(const char* stage, const Place& place, int block,
                                                      unsigned (&zeros)[GROUPS][2]) {
@@ -57,18 +68,6 @@ struct Decoded {
       zeros[i / 2][i % 2] = place.zeros[i % 2];
       if constexpr (ZEROS && GROUP) zeros[i / 2][i % 2] = points_of(stage, place, block).at[i / 2][i % 2];
     }
-  }
-  // Powers of two by which e2m1 is multiplied: 2^126 by the factor, as long as all are up to 1. Else 2^126
-  // alone, and the factors follow.
-  static __device__ __forceinline__ bool powers(const Scales& scales, unsigned (&larger)[GROUPS][2]) {
-    const unsigned four = reinterpret_cast<const unsigned&>(scales);
-    const bool two_factors = __any_sync(0xffffffffu, four & 0x80808080u);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const unsigned power = ((four >> 8 * i & 0xFF) + 126) << 7;
-      larger[i / 2][i % 2] = two_factors ? Decode<T>::LARGER : power * 0x10001u;
-    }
-    return two_factors;
   }
   __device__ __forceinline__ void multiply_again(const Scales& scales) {
 #pragma unroll
