@@ -75,7 +75,7 @@ def test_factors_that_scaled_products_have(rng: np.random.Generator) -> None:
         assert not decoded_codes.takes(packed, activations, 192)
 
 
-@pytest.mark.parametrize(("k", "parts"), [(64, 1), (192, 2), (512, 2)])
+@pytest.mark.parametrize(("k", "parts"), [(64, 1), (192, 2), (384, 1), (512, 2)])
 def test_factors_of_any_span(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, k: int, parts: int
 ) -> None:
@@ -92,7 +92,7 @@ def test_factors_of_any_span(
     for row in range(m):
         group = row % groups
         x[row, 32 * group : 32 * group + 32] = rng.standard_normal(32)
-    config = Streamed(16, 1, parts, 3, 1, 4 if k % 256 == 0 else 2)
+    config = Streamed(16, 1, parts, 2, 1, 4 if k % 256 == 0 else 2)
     monkeypatch.setattr(decoded_codes, "MORE_ROWS", dict.fromkeys(decoded_codes.MORE_ROWS, 0))
     monkeypatch.setattr(products, "streamed_config", lambda *_: config)
     monkeypatch.setattr(products, "streaming", lambda *given: streaming(*given[:-1], at_once=1))

@@ -18,8 +18,8 @@ SHARED_OF_SM = 228 * 1024
 
 
 class Streamed(NamedTuple):
-    """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages, blocks
-    on an SM at once, and how many times 64 steps of k a stage has.
+    """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages,
+    blocks on an SM at once, and how many times 64 steps of k a stage has.
     """
 
     rows: int
