@@ -10,9 +10,9 @@ from lapidist.quantised.kernel_parameters import Rows
 from lapidist.quantised.number_formats import BLOCK, FORMATS
 from lapidist.quantised.weight_facts import Weight
 
-# Of 64 steps of k. With three stages of two, blocks wait for each: on an H200 192 rows by 6144 x 4096 took 51
-# us, and 28 with five. Of wide blocks no more than three fit, and these were measured.
-LEAST_AHEAD, AHEAD_OF_WIDE, MOST_STAGES = 8, 6, 8
+# By their depth. With three stages of 128 steps, blocks wait for each: on an H200 192 rows by 6144 x 4096
+# took 51 us, and 28 with five. Of wide blocks no more than three fit, and these were measured.
+LEAST_STAGES, STAGES_OF_WIDE, MOST_STAGES = {2: 4, 4: 3}, 3, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
 SHARED_OF_SM = 228 * 1024
 
@@ -59,8 +59,9 @@ class Streamed(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows): of a stage
-    of 64 columns that an SM decodes, of a stage that a block waits for, of a block more in the cluster.
+    """Microseconds of rows of x, fitted to launches on an H200 (six layers by 128 rows; five by 16, 32 and 64
+    rows, in 12 to 32 configs): of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits
+    for, of a block more in the cluster.
     """
 
     work: float
@@ -69,9 +70,9 @@ class Costs(NamedTuple):
 
 
 COSTS = {
-    16: Costs(0.15, 0.42, 0.15),
-    32: Costs(0.20, 0.36, 0.10),
-    64: Costs(0.26, 0.34, 0.41),
+    16: Costs(0.133, 0.365, 0.134),
+    32: Costs(0.158, 0.407, 0.194),
+    64: Costs(0.219, 0.312, 0.39),
     128: Costs(0.30, 0.41, 0.62),
 }
 WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: registers hold one set of sums
@@ -79,12 +80,13 @@ WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: regi
 # by issue slots, not measured. On an H200 256 rows by 8192 x 8192 in int4 took 46.9 us by wide blocks, and
 # 52.1 by those of 128 rows.
 COSTS_OF = {1: {**COSTS, 192: Costs(0.34, 0.46, 0.9)}, 2: {**COSTS, WIDE: Costs(0.47, 0.95, 1.6)}}
-# How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many
-DEEP, DEPTHS, ROWS_OF_DEEP = Costs(0.85, 0.85, 1), (2, 4), 64
-ROUND = 2.0  # microseconds until blocks that follow others on an SM multiply
+# How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many: work,
+# and wait. Blocks of more rows were not measured with them.
+DEEP, ROWS_OF_DEEP = (0.954, 0.926), 64
+ROUND = 2.2  # microseconds until blocks that follow others on an SM multiply
 # Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
 # sums of each group leave the tensor core.
-SMALL_GROUPS = {2: (1.28, 1.17), 1: (1.9, 1.5)}
+SMALL_GROUPS = {2: (1.19, 1.37), 1: (1.9, 1.5)}
 # Of so many blocks, clusters that an H200 runs at once with a block on each SM: GPCs hold clusters whole.
 CLUSTERS, SMS = {1: 132, 2: 66, 3: 42, 4: 31, 6: 19, 8: 15}, 132
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
@@ -107,11 +109,11 @@ def streamed_config(rows: Rows, weight: Weight, multiprocessors: int, exact: boo
         for lines in lines_of(rows, weight, exact)
         for groups, resident in BLOCKS_OF_SM[lines]
         for parts in CLUSTERS
-        for depth in DEPTHS
-        if depth == min(DEPTHS) or (lines <= ROWS_OF_DEEP and weight.blocks % depth == 0)
+        for depth in LEAST_STAGES
+        if depth == 2 or (lines <= ROWS_OF_DEEP and weight.blocks % depth == 0)
         if parts <= -(-weight.blocks // depth)
-        and (config := Streamed(lines, groups, parts, 1, resident, depth)).most_stages(weight) * depth
-        >= (AHEAD_OF_WIDE if lines == WIDE else LEAST_AHEAD)
+        and (config := Streamed(lines, groups, parts, 1, resident, depth)).most_stages(weight)
+        >= (STAGES_OF_WIDE if lines == WIDE else LEAST_STAGES[depth])
     ]
     return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
 
@@ -143,8 +145,8 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     if weight.group < BLOCK:
         more, longer = SMALL_GROUPS[weight.x_bytes]
         work, wait = more * work, longer * wait
-    if config.depth > min(DEPTHS):
-        work, wait = DEEP.work * work, DEEP.wait * wait
+    if config.depth > 2:
+        work, wait = DEEP[0] * work, DEEP[1] * wait
     stages = -(-weight.blocks // (config.depth * config.parts)) * config.depth / 2
     clusters = -(-tiles_of(weight.n) // config.column_groups) * rows.expected_blocks(config.rows)
     of_chip = max(1, CLUSTERS[config.parts] * multiprocessors // SMS)  # with a block on each SM
