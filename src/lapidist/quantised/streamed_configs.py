@@ -59,9 +59,9 @@ class Streamed(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Microseconds of rows of x, fitted to launches on an H200 (six layers by 128 rows; five by 16, 32 and 64
-    rows, in 12 to 32 configs): of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits
-    for, of a block more in the cluster.
+    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows; 64 rows later,
+    five layers): of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits for, of a
+    block more in the cluster.
     """
 
     work: float
@@ -70,9 +70,9 @@ class Costs(NamedTuple):
 
 
 COSTS = {
-    16: Costs(0.133, 0.365, 0.134),
-    32: Costs(0.158, 0.407, 0.194),
-    64: Costs(0.219, 0.312, 0.39),
+    16: Costs(0.15, 0.42, 0.15),
+    32: Costs(0.20, 0.36, 0.10),
+    64: Costs(0.22, 0.31, 0.39),
     128: Costs(0.30, 0.41, 0.62),
 }
 WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: registers hold one set of sums
@@ -80,13 +80,13 @@ WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: regi
 # by issue slots, not measured. On an H200 256 rows by 8192 x 8192 in int4 took 46.9 us by wide blocks, and
 # 52.1 by those of 128 rows.
 COSTS_OF = {1: {**COSTS, 192: Costs(0.34, 0.46, 0.9)}, 2: {**COSTS, WIDE: Costs(0.47, 0.95, 1.6)}}
-# How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many: work,
-# and wait. Blocks of more rows were not measured with them.
-DEEP, ROWS_OF_DEEP = (0.954, 0.926), 64
+# How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many. Blocks of
+# more rows were not measured with them.
+DEEP, ROWS_OF_DEEP = 0.85, 64
 ROUND = 2.2  # microseconds until blocks that follow others on an SM multiply
 # Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
 # sums of each group leave the tensor core.
-SMALL_GROUPS = {2: (1.19, 1.37), 1: (1.9, 1.5)}
+SMALL_GROUPS = {2: (1.28, 1.17), 1: (1.9, 1.5)}
 # Of so many blocks, clusters that an H200 runs at once with a block on each SM: GPCs hold clusters whole.
 CLUSTERS, SMS = {1: 132, 2: 66, 3: 42, 4: 31, 6: 19, 8: 15}, 132
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
@@ -146,7 +146,7 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
         more, longer = SMALL_GROUPS[weight.x_bytes]
         work, wait = more * work, longer * wait
     if config.depth > 2:
-        work, wait = DEEP[0] * work, DEEP[1] * wait
+        work, wait = DEEP * work, DEEP * wait
     stages = -(-weight.blocks // (config.depth * config.parts)) * config.depth / 2
     clusters = -(-tiles_of(weight.n) // config.column_groups) * rows.expected_blocks(config.rows)
     of_chip = max(1, CLUSTERS[config.parts] * multiprocessors // SMS)  # with a block on each SM
