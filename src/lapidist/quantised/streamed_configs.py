@@ -59,9 +59,9 @@ class Streamed(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows; 64 rows later,
-    five layers): of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits for, of a
-    block more in the cluster.
+    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows; 64 rows
+    later, five layers): of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits for,
+    of a block more in the cluster.
     """
 
     work: float
@@ -80,8 +80,8 @@ WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: regi
 # by issue slots, not measured. On an H200 256 rows by 8192 x 8192 in int4 took 46.9 us by wide blocks, and
 # 52.1 by those of 128 rows.
 COSTS_OF = {1: {**COSTS, 192: Costs(0.34, 0.46, 0.9)}, 2: {**COSTS, WIDE: Costs(0.47, 0.95, 1.6)}}
-# How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many. Blocks of
-# more rows were not measured with them.
+# How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many. Blocks
+# of more rows were not measured with them.
 DEEP, ROWS_OF_DEEP = 0.85, 64
 ROUND = 2.2  # microseconds until blocks that follow others on an SM multiply
 # Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
