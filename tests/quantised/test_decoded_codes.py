@@ -14,8 +14,11 @@ from lapidist.backends.selection import MACHINE, backend_at
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import operand_of
 from lapidist.quantised import decoded_codes
+from lapidist.quantised import product as products
 from lapidist.quantised.activations import activations_of
+from lapidist.quantised.launches import streaming
 from lapidist.quantised.product import described_for, product
+from lapidist.quantised.streamed_configs import Streamed
 
 CASES = [
     ("int4", {"group": 128, "zero_points": True}, True),
@@ -72,10 +75,14 @@ def test_factors_that_scaled_products_have(rng: np.random.Generator) -> None:
         assert not decoded_codes.takes(packed, activations, 192)
 
 
-@pytest.mark.parametrize("k", [64, 192, 256])
-def test_factors_of_any_span(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, k: int) -> None:
-    """Groups whose factors are far below others of 128 steps count as they are: x has zeros elsewhere."""
-    m, n, groups = 5, 200, k // 32
+@pytest.mark.parametrize(("k", "parts"), [(64, 1), (192, 2), (384, 1), (512, 2)])
+def test_factors_of_any_span(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, k: int, parts: int
+) -> None:
+    """Groups whose factors are far below others of 128 steps count as they are: x has zeros elsewhere. Blocks
+    that multiply such columns again have three times 16 rows each.
+    """
+    m, n, groups = 41, 200, k // 32
     scales = rng.integers(120, 133, (n, groups)).astype(np.uint8)
     scales[70:90] = rng.integers(60, 200, (20, groups))  # in the second tile of 64 columns
     scales[70, 1], scales[71, :] = 30, 0
@@ -85,12 +92,30 @@ def test_factors_of_any_span(rng: np.random.Generator, monkeypatch: pytest.Monke
     for row in range(m):
         group = row % groups
         x[row, 32 * group : 32 * group + 32] = rng.standard_normal(32)
+    config = Streamed(16, 1, parts, 2, 1, 4 if k % 256 == 0 else 2)
     monkeypatch.setattr(decoded_codes, "MORE_ROWS", dict.fromkeys(decoded_codes.MORE_ROWS, 0))
+    monkeypatch.setattr(products, "streamed_config", lambda *_: config)
+    monkeypatch.setattr(products, "streaming", lambda *given: streaming(*given[:-1], at_once=1))
     with sanitized(1):
         found = product(x, packed, scale_a=1.0, out_dtype="float32", device="machine")
     weight = quantised.unpack(packed, "float64")
     terms = abs(x.astype("f8")) @ abs(weight)
     assert np.all(abs(found - x.astype("f8") @ weight) <= 2.0**-12 * terms)
+
+
+def test_zeros_are_exact_by_any_factor() -> None:
+    scales = np.full((64, 4), 127, np.uint8)
+    scales[:, 1] = 0
+    pairs = np.full((64, 4, 16), 0x22, np.uint8)
+    pairs[:, 1] = 0x80  # 0 and -0
+    packed = quantised.from_mxfp4(pairs, scales)
+    like = operand_of(np.zeros((3, 128), numpy_dtype("float8_e4m3fn")), "x")
+    described = described_for(packed, "float16")
+    decoded = decoded_codes.decode(packed, described, like, backend_at(MACHINE))
+    assert not decoded.inexact.any()
+    assert np.array_equal(
+        decoded.codes.astype("f8") * decoded.factors.T, quantised.unpack(packed, "float64").T
+    )
 
 
 def test_a_code_is_exact_up_to_the_smallest_of_e4m3(rng: np.random.Generator) -> None:

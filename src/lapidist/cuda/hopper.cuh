@@ -40,9 +40,11 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, int byte
 
 // Arrive when all cp.async of this thread so far are done. The barrier's count has a place for each such
 // thread.
+__device__ __forceinline__ void barrier_arrive_after_copies(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 __device__ __forceinline__ void barrier_arrive_after_copies(Barrier* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
-               : "memory");
+  barrier_arrive_after_copies(shared_address(barrier));
 }
 
 // Until the phase of this parity is complete. A fresh barrier counts as having completed the phase of parity

@@ -309,6 +309,13 @@ STREAMED: Knobs = (
     *REDUCTION,
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
     Knob("PARTS", "blocks of a cluster, which share k"),
+    Knob("BLOCKS", "64 steps of k, of a stage: 2, or 4 where k is a multiple of 256"),
     Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),
+    Knob(
+        "INEXACT",
+        "1: columns alone whose codes quantised/decoded.cu rounded; blocks have further rows",
+        0,
+        MACRO,
+    ),
     *REGISTERS,
 )

@@ -32,7 +32,8 @@ STREAMED = ParameterBlock(
 )
 X_FACTORS = ("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i64")
 SKINNY_BYTES = ParameterBlock([*SKINNY.parameters, *X_FACTORS])
-STREAMED_BYTES = ParameterBlock([*STREAMED.parameters, *X_FACTORS, ("inexact", "pointer")])
+STREAMED_BYTES = ParameterBlock([*STREAMED.parameters, *X_FACTORS])
+STREAMED_AGAIN = ParameterBlock([*STREAMED_BYTES.parameters, ("inexact", "pointer")])
 DECODED = ParameterBlock(
     [
         *((name, "pointer") for name in ("B", "D", "scales", "zeros")),

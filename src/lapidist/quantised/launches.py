@@ -19,6 +19,7 @@ from lapidist.quantised.kernel_parameters import (
     SKINNY,
     SKINNY_BYTES,
     STREAMED,
+    STREAMED_AGAIN,
     STREAMED_BYTES,
     End,
     Rows,
@@ -46,6 +47,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
             "BK": 128 // weight.x_bytes,
             "COLUMN_GROUPS": config.column_groups,
             "PARTS": config.parts,
+            "BLOCKS": config.depth,
             "STAGES": config.stages,
             "RESIDENT": config.resident,
             "REGISTERS": config.registers,
@@ -58,19 +60,30 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
 
 @lru_cache(maxsize=256)
 def streaming(
-    rows: Rows, weight: Weight, end: End, config: Streamed, architecture: str, assembled: bool = True
+    rows: Rows,
+    weight: Weight,
+    end: End,
+    config: Streamed,
+    architecture: str,
+    assembled: bool = True,
+    at_once: int = 0,
 ) -> Launch:
+    """`at_once`: of columns with rounded codes alone, by the blocks that run at once."""
+    columns = -(-tiles_of(weight.n) // config.column_groups)
+    blocks_of_rows = rows.blocks(config.rows)
+    if at_once:
+        blocks_of_rows = max(1, min(blocks_of_rows, at_once // (columns * config.parts)))
     numbers = {"d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers |= {"tiles": tiles_of(weight.n), "blocks": weight.blocks}
     binary = compile_kernel(
         "quantised/streamed.cu",
         "streamed",
-        knobs_of_streamed(weight, config) | end.knobs | rows.modes.defines(),
+        knobs_of_streamed(weight, config) | end.knobs | rows.modes.defines() | {"INEXACT": int(at_once > 0)},
         architecture,
         assembled=assembled,
     )
 
-    named = STREAMED_BYTES if weight.x_bytes == 1 else STREAMED
+    named = STREAMED_AGAIN if at_once else STREAMED_BYTES if weight.x_bytes == 1 else STREAMED
     parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
@@ -80,7 +93,7 @@ def streaming(
 
     return Launch(
         binary,
-        (-(-tiles_of(weight.n) // config.column_groups), rows.blocks(config.rows), config.parts),
+        (columns, blocks_of_rows, config.parts),
         (config.threads, 1, 1),
         packed_with(parameters, rows, numbers),
         shared_bytes=config.stages * config.stage_bytes(weight),

@@ -224,7 +224,8 @@ def run(
         return
     rows = Rows(m, weight.shape[1])
     described_weight, end = described(weight, activations, out.dtype), End(bias is not None)
-    plan = by_few_rows(rows, described_weight, end, backend, exact=decode is False)
+    again = "inexact" in at
+    plan = by_few_rows(rows, described_weight, end, backend, exact=decode is False, again=again)
     start(plan, at if bias is None else {**at, "C": bias}, x, backend, activations.words)
 
 
@@ -255,12 +256,15 @@ def few_rows(chip: Device) -> int:
     return STREAMED_ROWS if "wgmma" in chip.units else SKINNY_ROWS
 
 
-def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend, exact: bool) -> Launch:
-    """`exact`: no product of a code and a factor is rounded."""
+def by_few_rows(
+    rows: Rows, weight: Weight, end: End, backend: Backend, exact: bool, again: bool = False
+) -> Launch:
+    """`exact`: no product of a code and a factor is rounded. `again`: of columns whose codes were rounded."""
     chip = backend.chip
     if "wgmma" in chip.units and (rows.expected > ROWS_OF_SKINNY or weight.dtype == "int8"):  # exact sums
         streamed = streamed_config(rows, weight, chip.sms, exact)
-        return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
+        at_once = streamed.resident * chip.sms if again else 0
+        return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles, at_once)
     skinny = skinny_config(rows, weight, chip.sms)
     return multiplying(rows, weight, end, skinny, chip.architecture, backend.compiles)
 

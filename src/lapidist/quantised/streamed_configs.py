@@ -10,16 +10,16 @@ from lapidist.quantised.kernel_parameters import Rows
 from lapidist.quantised.number_formats import BLOCK, FORMATS
 from lapidist.quantised.weight_facts import Weight
 
-# With three stages blocks wait for each: on an H200 192 rows by 6144 x 4096 took 51 us, and 28 with five. Of
-# wide blocks no more than three fit, and these were measured.
-LEAST_STAGES, STAGES_OF_WIDE, MOST_STAGES = 4, 3, 8
+# By their depth. With three stages of 128 steps, blocks wait for each: on an H200 192 rows by 6144 x 4096
+# took 51 us, and 28 with five. Of wide blocks no more than three fit, and these were measured.
+LEAST_STAGES, STAGES_OF_WIDE, MOST_STAGES = {2: 4, 4: 3}, 3, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
 SHARED_OF_SM = 228 * 1024
 
 
 class Streamed(NamedTuple):
-    """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages of 128
-    steps of k, and blocks on an SM at once.
+    """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages,
+    blocks on an SM at once, and how many times 64 steps of k a stage has.
     """
 
     rows: int
@@ -27,6 +27,7 @@ class Streamed(NamedTuple):
     parts: int
     stages: int
     resident: int
+    depth: int = 2
 
     @property
     def registers(self) -> int:
@@ -51,14 +52,16 @@ class Streamed(NamedTuple):
 
     def stage_bytes(self, weight: Weight) -> int:
         """As quantised/stages.cuh has them: x; codes, factors and zero points of each tile."""
-        codes = 4096 * (FORMATS[weight.format].bits // 4)
-        factors = 0 if weight.of_column else 8192 // weight.group * weight.factor_bytes
-        return -(-(128 * weight.x_bytes * self.rows + self.column_groups * (codes + factors)) // 1024) * 1024
+        codes = 2048 * (FORMATS[weight.format].bits // 4)
+        factors = 0 if weight.of_column else 4096 // weight.group * weight.factor_bytes
+        of_block = 64 * weight.x_bytes * self.rows + self.column_groups * (codes + factors)
+        return -(-self.depth * of_block // 1024) * 1024
 
 
 class Costs(NamedTuple):
-    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows): of a stage
-    of 64 columns that an SM decodes, of a stage that a block waits for, of a block more in the cluster.
+    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows; 64 rows
+    later, five layers): of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits for,
+    of a block more in the cluster.
     """
 
     work: float
@@ -69,7 +72,7 @@ class Costs(NamedTuple):
 COSTS = {
     16: Costs(0.15, 0.42, 0.15),
     32: Costs(0.20, 0.36, 0.10),
-    64: Costs(0.26, 0.34, 0.41),
+    64: Costs(0.22, 0.31, 0.39),
     128: Costs(0.30, 0.41, 0.62),
 }
 WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: registers hold one set of sums
@@ -77,7 +80,10 @@ WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: regi
 # by issue slots, not measured. On an H200 256 rows by 8192 x 8192 in int4 took 46.9 us by wide blocks, and
 # 52.1 by those of 128 rows.
 COSTS_OF = {1: {**COSTS, 192: Costs(0.34, 0.46, 0.9)}, 2: {**COSTS, WIDE: Costs(0.47, 0.95, 1.6)}}
-ROUND = 2.0  # microseconds until blocks that follow others on an SM multiply
+# How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many. Blocks
+# of more rows were not measured with them.
+DEEP, ROWS_OF_DEEP = 0.85, 64
+ROUND = 2.2  # microseconds until blocks that follow others on an SM multiply
 # Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
 # sums of each group leave the tensor core.
 SMALL_GROUPS = {2: (1.28, 1.17), 1: (1.9, 1.5)}
@@ -103,14 +109,13 @@ def streamed_config(rows: Rows, weight: Weight, multiprocessors: int, exact: boo
         for lines in lines_of(rows, weight, exact)
         for groups, resident in BLOCKS_OF_SM[lines]
         for parts in CLUSTERS
-        if parts <= -(-weight.blocks // 2)
-        and (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) >= least_stages(lines)
+        for depth in LEAST_STAGES
+        if depth == 2 or (lines <= ROWS_OF_DEEP and weight.blocks % depth == 0)
+        if parts <= -(-weight.blocks // depth)
+        and (config := Streamed(lines, groups, parts, 1, resident, depth)).most_stages(weight)
+        >= (STAGES_OF_WIDE if lines == WIDE else LEAST_STAGES[depth])
     ]
     return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
-
-
-def least_stages(lines: int) -> int:
-    return STAGES_OF_WIDE if lines == WIDE else LEAST_STAGES
 
 
 def lines_of(rows: Rows, weight: Weight, exact: bool) -> list[int]:
@@ -140,7 +145,9 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     if weight.group < BLOCK:
         more, longer = SMALL_GROUPS[weight.x_bytes]
         work, wait = more * work, longer * wait
-    stages = -(-weight.blocks // (2 * config.parts))
+    if config.depth > 2:
+        work, wait = DEEP * work, DEEP * wait
+    stages = -(-weight.blocks // (config.depth * config.parts)) * config.depth / 2
     clusters = -(-tiles_of(weight.n) // config.column_groups) * rows.expected_blocks(config.rows)
     of_chip = max(1, CLUSTERS[config.parts] * multiprocessors // SMS)  # with a block on each SM
     rounds, rest = divmod(clusters, of_chip * config.resident)

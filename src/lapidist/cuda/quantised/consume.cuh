@@ -35,20 +35,31 @@ struct Decoded {
                                          int block) {
     unsigned zeros[GROUPS][2], larger[GROUPS][2];
     zero_points(stage, place, block, zeros);
-    bool two_factors = false;
-    if constexpr (FORMAT == NVFP4) {
 #pragma unroll
-      for (int group = 0; group < GROUPS; ++group) by_factors<T>(loaded.scales, group, larger[group]);
-    } else if constexpr (POWERS) {
-      two_factors = powers(loaded.scales, larger);
+    for (int group = 0; group < GROUPS; ++group) {
+      if constexpr (FORMAT == NVFP4) by_factors<T>(loaded.scales, group, larger[group]);
+      else larger[group][0] = larger[group][1] = Decode<T>::LARGER;
     }
+    if constexpr (POWERS) {
+      // 2^126 by a factor up to 1 is one power of two. Others, which are rare, follow 2^126.
+      const unsigned four = reinterpret_cast<const unsigned&>(loaded.scales);
+      unsigned powers[GROUPS][2];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        powers[i / 2][i % 2] = (four >> 8 * i & 0xFF) * 0x800080u + (126u << 7) * 0x10001u;
+      decode_by(loaded, zeros, powers);
+      if (!__any_sync(0xffffffffu, four & 0x80808080u)) return;
+    }
+    decode_by(loaded, zeros, larger);
+    if (ROUNDED || POWERS) multiply_again(loaded.scales);
+  }
+  __device__ __forceinline__ void decode_by(const Loaded& loaded, const unsigned (&zeros)[GROUPS][2],
+                                            const unsigned (&larger)[GROUPS][2]) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const int group = step * GROUPS / 4;
-      if constexpr (FOLDED) loaded.codes.template decode<T>(step, zeros[group], larger[group], at[step]);
-      else loaded.codes.template decode<T>(step, zeros[group], at[step]);
+      loaded.codes.template decode<T>(step, zeros[group], larger[group], at[step]);
     }
-    if (ROUNDED || two_factors) multiply_again(loaded.scales);
   }
   static __device__ __forceinline__ void zero_points(const char* stage, const Place& place, int block,
                                                      unsigned (&zeros)[GROUPS][2]) {
@@ -57,18 +68,6 @@ struct Decoded {
       zeros[i / 2][i % 2] = place.zeros[i % 2];
       if constexpr (ZEROS && GROUP) zeros[i / 2][i % 2] = points_of(stage, place, block).at[i / 2][i % 2];
     }
-  }
-  // Powers of two by which e2m1 is multiplied: 2^126 by the factor, as long as all are up to 1. Else 2^126
-  // alone, and the factors follow.
-  static __device__ __forceinline__ bool powers(const Scales& scales, unsigned (&larger)[GROUPS][2]) {
-    const unsigned four = reinterpret_cast<const unsigned&>(scales);
-    const bool two_factors = __any_sync(0xffffffffu, four & 0x80808080u);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const unsigned power = ((four >> 8 * i & 0xFF) + 126) << 7;
-      larger[i / 2][i % 2] = two_factors ? Decode<T>::LARGER : power * 0x10001u;
-    }
-    return two_factors;
   }
   __device__ __forceinline__ void multiply_again(const Scales& scales) {
 #pragma unroll
@@ -99,19 +98,18 @@ struct Consumer {
   Decoded decoded[2];
   Sum sums[BN / 2], of_group[BN / 2];
   Place place;
-  unsigned of_x;  // of its descriptors: the first stage's
 
-  __device__ __forceinline__ void begin(int at, int block, int first) {
-    const Descriptor x = descriptor(of_x + (at + block * X_BYTES) / 16);
+  __device__ __forceinline__ void begin(unsigned word, int block, int first) {
+    const Descriptor x = descriptor(word + block * X_BYTES / 16);
     products_begin();
 #pragma unroll
     for (int step = first; step < first + BATCH; ++step) {
       const Descriptor steps = x + step_along_k<false>(step);
       if constexpr (SUMMED_AT_ONCE) {
-        Wgmma<BN>::multiply(sums, decoded[block].at[step], steps);
+        Wgmma<BN>::multiply(sums, decoded[block % 2].at[step], steps);
       } else {
-        const int old = step > first || (LONG && block > 0);
-        Wgmma<BN>::multiply(of_group, decoded[block].at[step], steps, old);
+        const int old = step > first || (LONG && block % 2 > 0);
+        Wgmma<BN>::multiply(of_group, decoded[block % 2].at[step], steps, old);
       }
     }
     products_commit();
@@ -120,13 +118,13 @@ struct Consumer {
   // A block of the stage. What follows is loaded before its first products, and decoded behind them. `last`: of the
   // stage.
   template <typename Load, typename Decode>
-  __device__ __forceinline__ void multiply(const char* stage, int at, int block, bool last, Load load_next,
-                                           Decode decode_next) {
+  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last,
+                                           Load load_next, Decode decode_next) {
     load_next();
 #pragma unroll
     for (int first = 0; first < 4; first += BATCH) {
-      begin(at, block, first);
-      if (ROLLING || (LONG && block > 0)) products_wait<1>();  // whose fragments are replaced
+      begin(word, block, first);
+      if (ROLLING || (LONG && block % 2 > 0)) products_wait<1>();  // whose fragments are replaced
       if (first == 0) decode_next();
       if (ROLLING || (LONG && !last)) continue;
       const Scales of_columns = scales_of(stage, place, block);  // loaded while products are under way
@@ -146,47 +144,46 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
+  __device__ __forceinline__ void run(char* room, Turn& turn, const Range& range) {
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_group[i] = 0;
-    of_x = low_word(room);
-    // Of pointers to barriers the compiler computes addresses anew for each wait.
-    unsigned arrivals = shared_address(full), departures = shared_address(empty);
-    opaque(arrivals);
-    opaque(departures);
-    Turn turn(0);
     if (range.begin < range.end) {
-      wait_for_stage(arrivals, 0);
-      loaded.load(room, place, 0);
-      decoded[0].decode(loaded, room, place, 0);
+      wait_for_stage(turn);
+      loaded.load(room + turn.at, place, 0);
+      decoded[0].decode(loaded, room + turn.at, place, 0);
     }
-    const auto leave = [&](int slot) {
+    const auto leave = [&](unsigned empty) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(departures + slot * 8);
+      if (threadIdx.x % 32 == 0) barrier_arrive(empty);
     };
-    for (int number = range.begin; number < range.end; ++number) {
+    const int whole = range.whole_stages();
+    for (int number = range.begin; number < whole; ++number) {
       const Turn here = turn;
       const char* const stage = room + here.at;
-      const bool two = range.has_two(number), ends = number + 1 == range.end;
       turn.advance();
       const auto load_stage = [&] {
-        if (ends) return;
-        wait_for_stage(arrivals + turn.slot * 8, turn.parity);
+        if (number + 1 == range.end) return;
+        wait_for_stage(turn);
         loaded.load(room + turn.at, place, 0);
       };
-      const auto load_block = [&] {
-        if (two) loaded.load(stage, place, 1);
-      };
-      multiply(stage, here.at, 0, !two, load_block, [&] {
-        if (ROLLING && number > range.begin) leave(here.slot == 0 ? STAGES - 1 : here.slot - 1);
-        if (two) decoded[1].decode(loaded, stage, place, 1);
-      });
-      if (two)
-        multiply(stage, here.at, 1, true, load_stage, [&] {
-          if (!ends) decoded[0].decode(loaded, room + turn.at, place, 0);
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block) {
+        const bool last = block + 1 == BLOCKS;
+        const auto load_next = [&] {
+          if (last) load_stage();
+          else loaded.load(stage, place, block + 1);
+        };
+        // Behind the last stage what was loaded before is decoded once more, which no branch is worth.
+        multiply(stage, here.word, block, block % 2 > 0, load_next, [&] {
+          if (ROLLING && block == 0 && number > range.begin)
+            leave(here.empty() - 8 + (here.slot == 0 ? STAGES * 8 : 0));
+          if (last) decoded[0].decode(loaded, room + turn.at, place, 0);
+          else decoded[(block + 1) % 2].decode(loaded, stage, place, block + 1);
         });
-      if (!ROLLING) leave(here.slot);
+      }
+      if (!ROLLING) leave(here.empty());
     }
+    if (whole < range.end) multiply(room + turn.at, turn.word, 0, true, [] {}, [] {});
     if constexpr (ROLLING) {
       products_wait<0>();
       sums_arrive(sums);

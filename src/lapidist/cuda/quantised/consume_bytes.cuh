@@ -135,19 +135,20 @@ struct Consumer {
 
   // A block of the stage; behind its first products, `next` decodes what follows. `last`: of the stage.
   template <typename Next>
-  __device__ __forceinline__ void multiply(const char* stage, int block, bool last, Next next) {
-    const Descriptor x = describe(stage) + step_along_k<false>(2 * block);
+  __device__ __forceinline__ void multiply(const char* stage, unsigned word, int block, bool last,
+                                           Next next) {
+    const Descriptor x = descriptor(word + block / 2 * (X_BYTES / 16) + step_along_k<false>(block % 2 * 2));
 #pragma unroll
     for (int first = 0; first < 2; first += BATCH * TOGETHER) {
       products_begin();
 #pragma unroll
       for (int step = first; step < first + BATCH * TOGETHER; ++step) {
-        const int old = SUMMED_AT_ONCE || step % BATCH > 0 || (LONG && block > 0);
-        Wgmma<BN>::multiply(of_groups[step / BATCH % TOGETHER], decoded[block].at[step],
+        const int old = SUMMED_AT_ONCE || step % BATCH > 0 || (LONG && block % 2 > 0);
+        Wgmma<BN>::multiply(of_groups[step / BATCH % TOGETHER], decoded[block % 2].at[step],
                             x + step_along_k<false>(step), old);
       }
       products_commit();
-      if (LONG && block > 0) products_wait<1>();  // whose fragments `next` replaces
+      if (LONG && block % 2 > 0) products_wait<1>();  // whose fragments `next` replaces
       if (first == 0) next();
       if (LONG && !last) return;
       products_wait<0>();
@@ -168,31 +169,38 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
+  __device__ __forceinline__ void run(char* room, Turn& turn, const Range& range) {
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_groups[0][i] = 0;
-    int slot = 0, parity = 0;
     if (range.begin < range.end) {
-      wait_for_stage(&full[0], 0);
-      decoded[0].read(room, place, 0, behind);
+      wait_for_stage(turn);
+      decoded[0].read(room + turn.at, place, 0, behind);
     }
-    for (int number = range.begin; number < range.end; ++number) {
-      const char* const stage = room + slot * STAGE;
-      const int here = slot;
-      const bool two = range.has_two(number);
-      if (++slot == STAGES) slot = 0, parity ^= 1;
-      const auto next_stage = [&] {
-        if (number + 1 == range.end) return;
-        wait_for_stage(&full[slot], parity);
-        decoded[0].read(room + slot * STAGE, place, 0, behind);
-      };
-      multiply(stage, 0, !two, [&] {
-        if (two) decoded[1].read(stage, place, 1, behind);
-        else next_stage();
-      });
-      if (two) multiply(stage, 1, true, next_stage);
+    const auto leave = [&](const Turn& here) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&empty[here]);
+      if (threadIdx.x % 32 == 0) barrier_arrive(here.empty());
+    };
+    const int whole = range.whole_stages();
+    for (int number = range.begin; number < whole; ++number) {
+      const Turn here = turn;
+      const char* const stage = room + here.at;
+      turn.advance();
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block)
+        multiply(stage, here.word, block, block % 2 > 0, [&] {
+          if (block + 1 < BLOCKS) {
+            decoded[(block + 1) % 2].read(stage, place, block + 1, behind);
+          } else if (number + 1 < range.end) {
+            wait_for_stage(turn);
+            decoded[0].read(room + turn.at, place, 0, behind);
+          }
+        });
+      leave(here);
+    }
+    if (whole < range.end) {
+      multiply(room + turn.at, turn.word, 0, true, [] {});
+      leave(turn);
+      turn.advance();
     }
     if constexpr (SUMMED_AT_ONCE) {
 #pragma unroll

@@ -1,7 +1,8 @@
 // Weights of few bits in 16, one row of D for each column: what other kernels multiply by many rows of x. A
 // factor rounds its products to the type of D. With CODES_ALONE they are codes in e4m3, and `factors` has floats:
 // a row for each group of k. Four groups of e2m1 share the largest of their factors, and codes have the rest,
-// which e4m3 holds exactly if it is no less than 2^-14. `inexact` says of 16 columns and 64 steps whether one is less.
+// which e4m3 holds exactly if it is no less than 2^-14. `inexact` says of 16 columns and 64 steps whether it is less
+// for a code that is not 0.
 #include "common.cuh"
 #include "config.cuh"
 #include "quantised/decode.cuh"
@@ -31,6 +32,7 @@ constexpr bool FOLDED = CODES_ALONE && FORMAT == MXFP4;
 constexpr int E8M0_NAN = 255;
 constexpr int ROOM = 6;    // 6 by 2^6 is below 448, the largest number of e4m3
 constexpr int EXACT = 14;  // and half of 2^(6 - 14) is its smallest
+constexpr Pair SIGNS = 0x80008000u;
 
 // The largest factors of columns g and g + 8 in the blocks of k that share one.
 __device__ __forceinline__ void largest_of(const Scales& of_columns, int (&top)[2]) {
@@ -101,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int stored = static_cast<unsigned char>(of_columns.at[group][i]), less = top[i] - stored;
-        exact = exact && stored != E8M0_NAN && less <= EXACT;
+        exact = exact && stored != E8M0_NAN && (less <= EXACT || !((a[i] | a[i + 2]) & ~SIGNS));
         rest[i] = rest_of(stored, less);
       }
     }

@@ -21,9 +21,10 @@ constexpr int POINTS = GROUP && ZEROS ? 64 * 64 / GROUP : 0;
 constexpr int X_BYTES = BN * 128;  // of a box: 64 steps of k of 16 bits, 128 of 8
 constexpr int BLOCKS_OF_BOX = 2 / static_cast<int>(sizeof(T));
 // Where they begin in a stage, which has two blocks of x, then those of each tile.
-constexpr int CODES_AT = 2 / BLOCKS_OF_BOX * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * 2 * CODES;
-constexpr int POINTS_AT = SCALES_AT + COLUMN_GROUPS * 2 * SCALES;
-constexpr int STAGE = (POINTS_AT + COLUMN_GROUPS * 2 * POINTS + 1023) / 1024 * 1024;
+constexpr int BOXES = BLOCKS / BLOCKS_OF_BOX;
+constexpr int CODES_AT = BOXES * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * BLOCKS * CODES;
+constexpr int POINTS_AT = SCALES_AT + COLUMN_GROUPS * BLOCKS * SCALES;
+constexpr int STAGE = (POINTS_AT + COLUMN_GROUPS * BLOCKS * POINTS + 1023) / 1024 * 1024;
 
 // Where a thread reads in a stage: codes from those of a lane on, factors and zero points of columns g and g + 8.
 // Computed once: the compiler else repeats the arithmetic for each block.
@@ -32,49 +33,84 @@ struct Place {
   unsigned zeros[2];  // zero points of whole columns
   __device__ __forceinline__ Place(int warp, int lane, int first_lane) {
     const int tile = warp / 4, quarter = warp % 4, columns = quarter * 8 + lane / 4;
-    codes = CODES_AT + tile * 2 * CODES + quarter * (CODES / 4) + first_lane * 16;
-    scales = SCALES_AT + tile * 2 * SCALES + columns * static_cast<int>(sizeof(Scales));
-    points = POINTS_AT + tile * 2 * POINTS + columns * static_cast<int>(sizeof(Zeros));
+    codes = CODES_AT + tile * BLOCKS * CODES + quarter * (CODES / 4) + first_lane * 16;
+    scales = SCALES_AT + tile * BLOCKS * SCALES + columns * static_cast<int>(sizeof(Scales));
+    points = POINTS_AT + tile * BLOCKS * POINTS + columns * static_cast<int>(sizeof(Zeros));
     opaque(codes);
     opaque(scales);
     if (ZEROS) opaque(points);
     zeros[0] = zeros[1] = 8;
   }
 };
-constexpr int STEP_OF_FACTORS = GROUP == 128 ? 0 : 32;  // lanes' factors of the next block
+// Lanes' factors of a block: two of them share those of 128 steps.
+__device__ constexpr int factors_of(int block) { return (GROUP == 128 ? block / 2 : block) * 32; }
 __device__ __forceinline__ const Scales& scales_of(const char* stage, const Place& place, int block) {
-  return reinterpret_cast<const Scales*>(stage + place.scales)[block * STEP_OF_FACTORS];
+  return reinterpret_cast<const Scales*>(stage + place.scales)[factors_of(block)];
 }
 __device__ __forceinline__ const Zeros& points_of(const char* stage, const Place& place, int block) {
-  return reinterpret_cast<const Zeros*>(stage + place.points)[block * STEP_OF_FACTORS];
+  return reinterpret_cast<const Zeros*>(stage + place.points)[factors_of(block)];
 }
 
-// The stages of one part of k, numbered through all of it. The last has one block where k ends in half a stage.
+// The stages of one part of k, numbered through all of it. The last has one of two blocks where k ends there.
 struct Range {
   int begin, end, blocks;
   __device__ __forceinline__ Range(int blocks, int part) : blocks(blocks) {
-    const int stages = (blocks + 1) / 2;
+    const int stages = (blocks + BLOCKS - 1) / BLOCKS;
     begin = stages * part / PARTS;
     end = stages * (part + 1) / PARTS;
   }
-  __device__ __forceinline__ bool has_two(int number) const { return 2 * number + 1 < blocks; }
+  __device__ __forceinline__ int count(int number) const { return min_of(BLOCKS, blocks - BLOCKS * number); }
+  // The end of those that have all blocks.
+  __device__ __forceinline__ int whole_stages() const { return min_of(end, blocks / BLOCKS); }
 };
 
-// Where in the ring of stages a warp is: bytes from the first, and how many behind it.
+// Where in the ring of stages a warp is. All of it moves along: from the number of a stage the compiler computes
+// addresses anew each time, a third of what a warp then issues.
 struct Turn {
   int at = 0, slot = 0, parity;
-  __device__ __forceinline__ explicit Turn(int parity) : parity(parity) {}
+  unsigned address, word, full;  // of the stage, of its descriptor of x, of the barrier that says it is full
+  __device__ __forceinline__ Turn(int parity, const char* room, const Barrier* barriers)
+      : parity(parity), address(shared_address(room)), word(low_word(room)), full(shared_address(barriers)) {}
+  __device__ __forceinline__ unsigned empty() const { return full + STAGES * 8; }
   __device__ __forceinline__ void advance() {
-    at += STAGE;
-    if (++slot == STAGES) at = slot = 0, parity ^= 1;
+    const bool last = ++slot == STAGES;
+    move(last ? 1 - STAGES : 1);
+    if (last) slot = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void move(int by) {
+    at += by * STAGE;
+    address += by * STAGE;
+    word += by * (STAGE / 16);
+    full += by * 8;
   }
 };
 
-__device__ __forceinline__ void bulk_load(void* shared, const char* from, int bytes, Barrier* barrier) {
+// By one lane of a warp whose lanes all agree on the rest. A branch round the copy would hide that from the
+// assembler, which then moves each operand to a uniform register in a loop over lanes.
+__device__ __forceinline__ void bulk_load(unsigned shared, const char* from, unsigned bytes,
+                                          unsigned barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(shared)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      "{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\n"
+      "@one cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n}" ::"r"(
+          shared),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void expect_bytes(unsigned barrier, unsigned bytes) {
+  asm volatile(
+      "{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\n"
+      "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n}" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
+}
+__device__ __forceinline__ void box_load(unsigned shared, const TensorMap* map, int inner, int outer,
+                                         unsigned barrier) {
+  asm volatile(
+      "{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\n"
+      "@one cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3}], "
+      "[%4];\n}" ::"r"(shared),
+      "l"(map), "r"(inner), "r"(outer), "r"(barrier)
       : "memory");
 }
 
@@ -84,24 +120,43 @@ struct Lines {
   int first_tile, tiles, blocks;
   __device__ __forceinline__ i64 block_at(int group, int number) const {
     const int tile = first_tile + min_of(blockIdx.x * COLUMN_GROUPS + group, tiles - 1);
-    return static_cast<i64>(tile) * blocks + 2 * number;
+    return static_cast<i64>(tile) * blocks + BLOCKS * number;
   }
   // To the L2, as much as the stages will hold: a launch before this one may still write.
   __device__ __forceinline__ void prefetch(const Range& range) const {
-    const int ahead = min_of(2 * STAGES, min_of(2 * range.end, blocks) - 2 * range.begin);
+    const int ahead = min_of(BLOCKS * STAGES, min_of(BLOCKS * range.end, blocks) - BLOCKS * range.begin);
     if (ahead <= 0) return;
 #pragma unroll
     for (int i = 0; i < COLUMN_GROUPS; ++i)
       bulk_prefetch(reinterpret_cast<unsigned long long>(codes + block_at(i, range.begin) * CODES),
                     ahead * CODES);
   }
-  template <int Bytes>
-  __device__ __forceinline__ void load(char* to, const char* from, int number, int count,
-                                       Barrier* full) const {
-    barrier_arrive_expect(full, count * COLUMN_GROUPS * Bytes);
+};
+
+// What a warp brings to each stage: codes, factors or zero points, by its number; so many bytes of a block of k and 64
+// columns.
+struct Brought {
+  const char* from[COLUMN_GROUPS];
+  unsigned bytes, place;
+  __device__ __forceinline__ Brought(const Lines& lines, int loader, int number)
+      : bytes(loader == 1   ? CODES
+              : loader == 2 ? SCALES
+              : loader == 3 ? POINTS
+                            : 0),
+        place(loader == 1   ? CODES_AT
+              : loader == 2 ? SCALES_AT
+                            : POINTS_AT) {
+    const char* const array = loader == 1 ? lines.codes : loader == 2 ? lines.scales : lines.zeros;
 #pragma unroll
-    for (int i = 0; i < COLUMN_GROUPS; ++i)
-      bulk_load(to + i * 2 * Bytes, from + block_at(i, number) * Bytes, count * Bytes, full);
+    for (int i = 0; i < COLUMN_GROUPS; ++i) from[i] = array + lines.block_at(i, number) * bytes;
+  }
+  __device__ __forceinline__ void load(unsigned stage, int count, unsigned full) {
+    expect_bytes(full, count * COLUMN_GROUPS * bytes);
+#pragma unroll
+    for (int i = 0; i < COLUMN_GROUPS; ++i) {
+      bulk_load(stage + place + i * BLOCKS * bytes, from[i], count * bytes, full);
+      from[i] += BLOCKS * bytes;
+    }
   }
 };
 
@@ -112,12 +167,14 @@ struct Boxes {
   int first_row;
   __device__ __forceinline__ Boxes(const TensorMap* x, const Modes&, const Rows& rows, int)
       : x(x), first_row(rows.begin) {}
-  __device__ __forceinline__ void load(int loader, int lane, char* stage, int number, int count,
-                                       Barrier* full) const {
-    if (loader > 0 || lane > 0) return;
-    const int boxes = BLOCKS_OF_BOX == 2 ? 1 : count;
-    barrier_arrive_expect(full, boxes * X_BYTES);
-    for (int i = 0; i < boxes; ++i) tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, first_row, full);
+  // The second box of the last stage may lie behind the end of k: it is all zeros.
+  __device__ __forceinline__ void load(int loader, int, char*, const Turn& turn, int number, int) const {
+    if (loader > 0) return;
+    expect_bytes(turn.full, BOXES * X_BYTES);
+#pragma unroll
+    for (int i = 0; i < BOXES; ++i)
+      box_load(turn.address + i * X_BYTES, x, (BLOCKS * number + i * BLOCKS_OF_BOX) * 64, first_row,
+               turn.full);
   }
 };
 
@@ -138,19 +195,19 @@ struct GatheredRows {
     for (int i = 0; i < COPIES; ++i)
       rows_of_x[i] = static_cast<int>(row_of_x(modes, min_of(rows.begin + row + i * AT_ONCE, rows.end - 1)));
   }
-  __device__ __forceinline__ void load(int, int lane, char* stage, int number, int count,
-                                       Barrier* full) const {
+  __device__ __forceinline__ void load(int, int lane, char* room, const Turn& turn, int number,
+                                       int count) const {
     const int bytes = count * 64 * static_cast<int>(sizeof(T));  // of a row
-    const char* const from = x + number * 128 * static_cast<i64>(sizeof(T));
+    const char* const from = x + number * BLOCKS * 64 * static_cast<i64>(sizeof(T));
 #pragma unroll
-    for (int box = 0; box < 2 / BLOCKS_OF_BOX; ++box) {
+    for (int box = 0; box < BOXES; ++box) {
       if (box * 128 + lane % 8 * 16 >= bytes) continue;
 #pragma unroll
       for (int i = 0; i < COPIES; ++i)
-        cp_async<16>(stage + box * X_BYTES + place + i * AT_ONCE * 128,
+        cp_async<16>(room + turn.at + box * X_BYTES + place + i * AT_ONCE * 128,
                      from + rows_of_x[i] * line + box * 128);
     }
-    barrier_arrive_after_copies(full);
+    barrier_arrive_after_copies(turn.full);
   }
 };
 constexpr bool GATHERS = GATHER_A > 0;
@@ -160,33 +217,21 @@ typedef Choose<GATHERS, GatheredRows, Boxes>::Type RowsOfX;
 constexpr int LOADS = 1 + (SCALES > 0) + (POINTS > 0), ARRIVALS_OF_X = RowsOfX::ARRIVALS;
 
 // A stage is full. wgmma reads x through another proxy than copies write by.
-template <typename Place>
-__device__ __forceinline__ void wait_for_stage(Place full, int parity) {
-  barrier_wait(full, parity);
+__device__ __forceinline__ void wait_for_stage(const Turn& turn) {
+  barrier_wait(turn.full, turn.parity);
   if constexpr (GATHERS) proxy_fence();
 }
 
-// Each warp that loads has x or one of them; its first lane starts the copies.
-__device__ __forceinline__ void produce(int loader, int lane, char* room, Barrier* full, Barrier* empty,
-                                        const Range& range, const RowsOfX& x, const Lines& lines) {
-  if (!GATHERS && ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0))) return;
-  Turn turn(1);
+// Each warp that loads has x or one of them. What all its lanes agree on lies in uniform registers.
+__device__ __forceinline__ void produce(int loader, int lane, char* room, Turn& turn, const Range& range,
+                                        const RowsOfX& x, const Lines& lines) {
+  Brought brought(lines, loader, range.begin);
+  if (!GATHERS && loader > 0 && brought.bytes == 0) return;
   for (int number = range.begin; number < range.end; ++number) {
-    const int count = range.has_two(number) ? 2 : 1;
-    char* const stage = room + turn.at;
-    Barrier* const arrival = full + turn.slot;
-    barrier_wait(empty + turn.slot, turn.parity);
-    if (lane == 0) {
-      if (loader == 1) {
-        lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);
-      } else if (loader == 2) {
-        if (SCALES > 0) lines.load<SCALES>(stage + SCALES_AT, lines.scales, number, count, arrival);
-      } else if (loader == 3) {
-        if (POINTS > 0) lines.load<POINTS>(stage + POINTS_AT, lines.zeros, number, count, arrival);
-      }
-    }
-    x.load(loader, lane, stage, number, count, arrival);
-    __syncwarp();
+    const int count = range.count(number);
+    barrier_wait(turn.empty(), turn.parity);
+    if (brought.bytes > 0) brought.load(turn.address, count, turn.full);
+    x.load(loader, lane, room, turn, number, count);
     turn.advance();
   }
 }

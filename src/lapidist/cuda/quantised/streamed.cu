@@ -10,9 +10,12 @@
 #include "quantised/stages.cuh"
 #if X_OF_8_BITS
 #include "quantised/consume_bytes.cuh"
-#define INEXACT_PARAMETER , const unsigned* inexact
 #else
 #include "quantised/consume.cuh"
+#endif
+#if INEXACT
+#define INEXACT_PARAMETER , const unsigned* inexact
+#else
 #define INEXACT_PARAMETER
 #endif
 
@@ -25,6 +28,19 @@ __device__ __forceinline__ bool any_inexact(const unsigned* inexact, int tiles, 
        i += THREADS)
     found = found || inexact[i] != 0;
   return __syncthreads_or(found);
+}
+
+// Further rows of a block. Hardly any has a rounded code, and one that only finds that out takes an SM 2 us, as no
+// other fits beside it: so there are as many blocks as run at once, and each walks. Sums lay where stages come next.
+__device__ __forceinline__ bool rows_follow(Rows& rows) {
+  if constexpr (INEXACT) {
+    rows.begin += gridDim.y * BN;
+    if (rows.begin >= rows.end) return false;
+    proxy_fence();
+    __syncthreads();
+    return true;
+  }
+  return false;
 }
 
 #if GATHER_A
@@ -41,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
              const float* weights X_FACTORS_PARAMETERS INEXACT_PARAMETER MODES_PARAMETER RAGGED_PARAMETER
                  EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
-  __shared__ Barrier full[STAGES], empty[STAGES];
+  __shared__ Barrier barriers[2 * STAGES];  // a stage is full, and empty again
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Range range(blocks, blockIdx.z);
   let_next_launch_start();
@@ -49,14 +65,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   Rows rows;
   if (!find_rows<BN>(RAGGED_PASSED, m, rows)) return;
   const int first_tile = rows.group * tiles;
-#if X_OF_8_BITS
-  if (inexact != nullptr && !any_inexact(inexact, tiles, blocks)) return;
+#if INEXACT
+  if (!any_inexact(inexact, tiles, blocks)) return;
 #endif
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < STAGES; ++i) {
-      barrier_init(&full[i], ARRIVALS_OF_X + LOADS);
-      barrier_init(&empty[i], CONSUMERS);
+      barrier_init(&barriers[i], ARRIVALS_OF_X + LOADS);
+      barrier_init(&barriers[STAGES + i], CONSUMERS);
     }
     barrier_init_fence();
   }
@@ -66,17 +82,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const Lines lines{B, scales, zeros, first_tile, tiles, blocks};
     if (warp == CONSUMERS + 1 && lane == 0) lines.prefetch(range);
     wait_for_last_launch();
-    const RowsOfX x(X_PASSED, MODES_PASSED, rows, blocks);
-    produce(warp - CONSUMERS, lane, room, full, empty, range, x, lines);
-    __syncwarp();
-    meet_while_others_reduce();
+    Turn turn(1, room, barriers);
+    do {
+      const RowsOfX x(X_PASSED, MODES_PASSED, rows, blocks);
+      produce(__shfl_sync(0xffffffffu, warp - CONSUMERS, 0), lane, room, turn, range, x, lines);
+      __syncwarp();
+      meet_while_others_reduce();
+    } while (rows_follow(rows));
     return;
   }
   take_registers<REGISTERS>();
   wait_for_last_launch();
   const int tile = first_tile + min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1);
   Consumer consumer(warp, lane, zeros, tile);
-  consumer.run(room, full, empty, range);
   const Target<Out> target{C, D, d_row, rows.group, rows.end, n, EPILOGUE_PASSED, MODES_PASSED};
   const auto of_column = [&](int column) {
     if constexpr (GROUP != 0) return 1.0f;
@@ -90,7 +108,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const float of_all = factor_of_all<T>(weights, rows.group);
   const auto factor_at = [&](int, int column) { return GROUP != 0 ? of_all : of_column(column); };
 #endif
-  __syncthreads();  // nobody reads the stages any more
-  keep_sums(room, consumer.sums, warp, lane);
-  reduce(room, target, rows.begin, blockIdx.x * COLUMNS, blockIdx.z, factor_at);
+  Turn turn(0, room, barriers);
+  do {
+    consumer.run(room, turn, range);
+    __syncthreads();  // nobody reads the stages any more
+    keep_sums(room, consumer.sums, warp, lane);
+    reduce(room, target, rows.begin, blockIdx.x * COLUMNS, blockIdx.z, factor_at);
+  } while (rows_follow(rows));
 }

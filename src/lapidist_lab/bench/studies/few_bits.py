@@ -125,7 +125,11 @@ def packed(rows: Any, format: str, exponent: int = EXPONENT) -> PackedWeight:
 
 
 class Packed:
-    """Our product by a weight of a format, of rows in bfloat16 or e4m3."""
+    """Our product by a weight of a format, of rows in bfloat16 or e4m3.
+
+    Many rows meet a decoded weight, a new tensor of each call, from a pool of its own as graphs keep them.
+    Else torch gives its memory to others' weights, and a graph that is replayed writes there.
+    """
 
     kind, columns, capturable = "production", False, True
 
@@ -139,11 +143,16 @@ class Packed:
         first = packed(b[0].T, self.format)
         weights = [replace(first, codes=first.codes.clone(), scales=first.scales.clone()) for _ in b]
         self.nbytes = first.nbytes
-        if not self.name.endswith(BY_E4M3):
-            return lambda i: lapidist.matmul(a[i], weights[i], out=c[i])
-        rows = [x.to(torch.float8_e4m3fn) for x in a]
-        factors = torch.ones(case.m, device="cuda")
-        return lambda i: lapidist.matmul(rows[i], weights[i], scale_a=factors, out=c[i])
+        by_e4m3 = self.name.endswith(BY_E4M3)
+        rows = [x.to(torch.float8_e4m3fn) for x in a] if by_e4m3 else a
+        factors = torch.ones(case.m, device="cuda") if by_e4m3 else None
+        pool = torch.cuda.MemPool()
+
+        def call(index: int) -> None:
+            with torch.cuda.use_mem_pool(pool):
+                lapidist.matmul(rows[index], weights[index], scale_a=factors, out=c[index])
+
+        return call
 
     def facts(self, device: Device) -> Facts:
         return Facts(config=f"{self.format}, factors of {32 if self.format == 'mxfp4' else GROUP}")
