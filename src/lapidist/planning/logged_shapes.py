@@ -1,5 +1,5 @@
-"""Lines of the file that LAPIDIST_SHAPES names: a product with its caller's choices, a second pass of an
-epilogue, or what emulated products are cut into, each with its chip.
+"""Lines of the file that LAPIDIST_SHAPES names, each with its chip: a product with its caller's choices, a
+second pass of an epilogue, or what emulated products are cut into.
 """
 
 from __future__ import annotations

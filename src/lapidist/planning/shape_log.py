@@ -1,7 +1,7 @@
 """Which products a program's calls ask of a GPU, in a file from which `lapidist warm` compiles.
 
 LAPIDIST_SHAPES names the file. Each product is a line of JSON (logged_shapes.py), written when a process
-plans it for the first time, and so are second passes and passes of emulated products. Several processes may
+plans it for the first time. So are second passes and passes of emulated products. Several processes may
 write to one file.
 """
 

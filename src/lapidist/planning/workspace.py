@@ -28,7 +28,7 @@ def memory_of(operand: Operand, rounded: bool) -> Memory:
 
 
 def scratch_of_groups(kernel: Kernel, problem: Problem, config: Config, blocks: int) -> tuple[int, int]:
-    """Bytes of flags and of partial sums where blocks share tiles of groups, each at most one of them; or
+    """Bytes of flags and of partial sums where blocks share tiles of groups, each at most one of them. Also
     where each puts sums of its own aside.
     """
     if kernel.family.puts_sums_aside(problem):

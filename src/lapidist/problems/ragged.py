@@ -18,7 +18,7 @@ EXCHANGED = {ROWS: COLS, COLS: ROWS, DEPTH: DEPTH}  # in D' = B' A'
 
 
 class FixedCuts(NamedTuple):
-    """Where the k of every tile of groups is cut, whatever their lengths are: in `parts` of whole steps, the
+    """Where the k of every tile of groups is cut, whatever their lengths are. `parts` are of whole steps, the
     first ones longer by a step. A block computes the parts of a tile one after another, and adds their sums.
     """
 

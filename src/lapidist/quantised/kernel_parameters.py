@@ -56,8 +56,8 @@ class End(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of the product: how many; elements from row to row of the result; how long groups are taken to be,
-    if they are cut; where x and the result have them.
+    """Rows of the product: how many, and elements from row to row of the result. How long groups are taken to
+    be, if they are cut. Where x and the result have them.
     """
 
     total: int

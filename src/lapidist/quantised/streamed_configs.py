@@ -18,8 +18,8 @@ SHARED_OF_SM = 228 * 1024
 
 
 class Streamed(NamedTuple):
-    """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages,
-    blocks on an SM at once, and how many times 64 steps of k a stage has.
+    """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, and stages.
+    Then blocks on an SM at once, and how many times 64 steps of k a stage has.
     """
 
     rows: int
@@ -59,9 +59,9 @@ class Streamed(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows; 64 rows
-    later, five layers): of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits for,
-    of a block more in the cluster.
+    """Microseconds of rows of x, fitted to 5,000 launches on an H200: six layers of 8 to 128 rows, and later
+    five of 64. They are of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits for,
+    and of a block more in the cluster.
     """
 
     work: float

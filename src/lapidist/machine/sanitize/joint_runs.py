@@ -97,7 +97,7 @@ class JointRuns:
 
     def sprint(self, cohort: Cohort, most: int) -> list[tuple[int, int]]:
         """Let a warp take at most so many blocks that were computed ahead, one after the other, while it
-        alone says what happens: which blocks, and where it goes on behind each."""
+        alone says what happens. Returns which blocks, and where it goes on behind each."""
         way = list[tuple[int, int]]()
         warp, blocks, turns = cohort.first_warp, self.m.program.blocks, self.turns.get(cohort.first_warp)
         suspects, followed = self.sanitizer.suspects.loads, self.sanitizer.definedness.followed

@@ -162,7 +162,7 @@ class QuietBlocks:
 
     def find_uniform(self, number: int, uniform: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
         """The registers, by slot, that a warp keeps as one value behind a block, if it kept `uniform` so
-        before; and the loads that have one address."""
+        before. Also the loads that have one address."""
         block, slots = self.program.blocks[number], self.program.slots
         held, sites = set(uniform), set()
         for site in range(block.start, block.stop):

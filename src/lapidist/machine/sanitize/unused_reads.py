@@ -59,8 +59,8 @@ class Read:
 
 
 class UnusedReads:
-    """`words` are of the registers of the warp that runs: the loads and the lanes that each lane's value
-    follows from, as two rows of bits."""
+    """`words` are of the registers of the warp that runs. Two rows of bits are the loads and the lanes that
+    each lane's value follows from."""
 
     def __init__(self, m: Machine, clocks: Clocks, sites: frozenset[int]) -> None:
         self.m, self.clocks, self.code = m, clocks, m.program.kernel.instructions
