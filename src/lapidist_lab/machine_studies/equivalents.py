@@ -135,7 +135,7 @@ RULES = (
     ),
     Rule(
         "share/sharing.cuh",
-        "each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own",
+        "each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, LeavePiece<Sum>()",
         "",
         "a block that finishes a tile would leave its sums in a slot that nobody reads any more",
     ),

@@ -110,7 +110,7 @@ def may_poll(i: Instruction) -> bool:
     """Whether it may wait for another thread's store: an ordered load, or an atomic that takes a lock or adds
     nothing."""
     if i.opcode == "atom":
-        return bool({"cas", "exch"} & set(i.mods)) or i.operands[2] == Imm(0)
+        return bool({"cas", "exch"} & set(i.mods)) or i.operands[2:3] == (Imm(0),)
     return i.opcode == "ld" and any(mod in ("acquire", "relaxed", "volatile") for mod in i.mods)
 
 
