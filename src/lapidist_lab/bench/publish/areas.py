@@ -29,6 +29,7 @@ from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.sharing_tables import gains
 from lapidist_lab.bench.publish.tables import Table
 from lapidist_lab.bench.studies.epilogue_costs import MODE as EPILOGUE
+from lapidist_lab.bench.studies.invariant_products import SERVED_TYPES
 
 CUBLAS, TORCH = "cuBLAS", "torch"
 
@@ -116,8 +117,9 @@ def models(data: Data) -> list[Record]:
 
 
 def invariant_shares(data: Data) -> list[float]:
-    shares = (invariant_tables.share(record, data) for record in invariant_tables.ours(data))
-    return [share for share in shares if share]
+    """Of all types that are served."""
+    records = (record for mode in SERVED_TYPES for record in invariant_tables.ours(data, mode))
+    return [share for record in records if (share := invariant_tables.share(record, data))]
 
 
 def of_records(records: Iterable[Record]) -> list[float]:
