@@ -59,6 +59,7 @@ LISTS = {
 CORPUS_SEED = 2301
 Count = Annotated[int | None, typer.Option(min=1, help="at most so many cases")]
 Marlin = Annotated[Path | None, typer.Option(help="a checkout of IST-DASLab/marlin", metavar="DIR")]
+CublasLt = Annotated[Path | None, typer.Option(help="a libcublasLt.so of CUDA 13.3 or later", metavar="FILE")]
 Short = Annotated[bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products")]
 
 
@@ -213,7 +214,7 @@ in_parts("emulated", "Measure emulated float32, and its errors, beside cuBLAS.")
 in_parts("invariant", "Measure what it costs that rows keep their bits.")
 in_parts("complex", "Measure products of complex numbers, beside cuBLAS.")
 in_parts("experts", "Measure packed experts, whose rows are gathered or scattered.")
-in_parts("symmetric", "Measure symmetric products by half their tiles, beside cuBLAS.")
+in_parts("symmetric", "Measure symmetric products by half their tiles, beside others.")
 
 
 @app.command("few_bits", epilog=examples("bench few_bits", "bench few_bits --count 2 --marlin ../marlin"))
@@ -256,6 +257,7 @@ def scaled(
         "bench grouped",
         "bench grouped --case mixtral --rows 8192",
         "bench grouped --dtype e4m3 --rows 64,32768",
+        "bench grouped --cublaslt ../nvidia/cu13/lib/libcublasLt.so.13",
     )
 )
 def grouped(
@@ -279,6 +281,7 @@ def grouped(
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="at most so many cases")] = None,
     skip: Skip = 0,
+    cublaslt: CublasLt = None,
 ) -> None:
     """Measure products of groups, as of experts, beside torch's.
 
@@ -297,7 +300,7 @@ def grouped(
     selection.cases()  # its options are checked before a GPU is looked for
     name = "-".join(["bench-grouped", short_name(math), *([str(skip)] if skip else [])])
     outputs = Outputs(as_json, csv, None, html, record, name)
-    measure = partial(grouped_products.measure, selection=selection)
+    measure = partial(grouped_products.measure, selection=selection, cublaslt=cublaslt)
     measure_on_gpu("grouped", present(place_of(device)), outputs, measure)
 
 

@@ -129,7 +129,7 @@ class Compiled:
             raise DeviceError("peer compiled: is torch's own compiler. Install torch")
         torch = self.framework.torch  # type: ignore[attr-defined]
         torch._dynamo.reset()  # else shapes seen before make this one's extents unknown to the compiler
-        multiply = torch.compile(lambda x, y: torch.mm(x, y), dynamic=False)
+        multiply = self.compiled(torch)
         pool = torch.cuda.MemPool()
         precision = self.framework.precision  # type: ignore[attr-defined]
 
@@ -141,6 +141,9 @@ class Compiled:
                 c[index].copy_(product)  # to be judged; the product that is timed is where torch puts it
 
         return call
+
+    def compiled(self, torch: Any) -> Any:
+        return torch.compile(lambda x, y: torch.mm(x, y), dynamic=False)
 
     def facts(self, device: Device) -> Facts:
         return Facts(config="torch.compile's own choice, padded where it finds that faster")

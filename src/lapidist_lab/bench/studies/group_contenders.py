@@ -1,5 +1,5 @@
-"""Who multiplies groups: ours, torch's grouped product, a loop of its products, a padded batch, and one dense
-product of as many flops.
+"""Who multiplies groups: ours, torch's grouped product, cuBLASLt's of a library that was named, a loop of
+torch's products, a padded batch, and one dense product of as many flops.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from lapidist.planning.plans import make_plan
 from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import LIBRARY, Call, Facts, facts_of
+from lapidist_lab.bench.studies.cublaslt_groups import GroupedProduct, Library
 from lapidist_lab.bench.studies.group_cases import TO_WEIGHTS, GroupCase, problem_of
 
 PADDED_LIMIT = 4  # times as many rows, beyond which nobody pads
 DENSE_FROM = 512  # rows: with fewer, one expert's weights would stay in the L2
 DENSE, EVERY_ROW = "one dense product", -1
+CUBLASLT = "cuBLASLt grouped"
 DEVICE = "cuda"  # of factors
 
 
@@ -179,6 +181,36 @@ class TorchGrouped(GroupContender):
         return self.output[group if self.case.way == TO_WEIGHTS else self.stretches[index][group]]
 
 
+class CublasLtGrouped(GroupContender):
+    """cuBLASLt's grouped layouts, whose arrays of sizes and addresses are ready before the time begins.
+
+    On Hopper, 8-bit floats have one factor for a tensor there, or factors of blocks. Ours have other ones."""
+
+    who = CUBLASLT
+
+    def __init__(self, case: GroupCase, framework: Torch, factors: GroupFactors, library: Library) -> None:
+        super().__init__(case, framework, factors)
+        self.library = library
+
+    @classmethod
+    def takes(cls, case: GroupCase) -> bool:
+        return case.math not in FP8
+
+    def begin(self) -> None:
+        case, device = self.case, self.a[0].device
+        averages = list(case.extents)
+        averages[2 if case.way == TO_WEIGHTS else 0] = -(-case.rows // case.batch)
+        grouped = GroupedProduct(self.library, self.torch, device, averages)
+        self.calls = []
+        for index in range(len(self.a)):
+            products = [self.product(index, group) for group in range(case.batch)]
+            a, b, d = ([getattr(one, name) for one in products] for name in "abd")
+            self.calls.append(grouped.prepared(a, b, d))
+
+    def multiply(self, index: int) -> None:
+        self.calls[index]()
+
+
 class Loop(GroupContender):
     """A product for each group, launched one after another; of 8 bits torch._scaled_mm."""
 
@@ -268,8 +300,11 @@ def pooled(torch: Any, pool: Any) -> AbstractContextManager[Any]:
     return nullcontext() if pool is None else torch.cuda.use_mem_pool(pool)  # type: ignore[no-any-return]
 
 
-def contenders_of(case: GroupCase, framework: Torch) -> list[GroupContender]:
+def contenders_of(case: GroupCase, framework: Torch, library: Library | None = None) -> list[GroupContender]:
     """Ours and the others that take the case. The first peer has a turn before every fourth of the others."""
     kinds = (TorchGrouped, OursGrouped, Loop, PaddedBatch, OneDense)
     factors = GroupFactors(case, framework.torch)
-    return [kind(case, framework, factors) for kind in kinds if kind.takes(case)]
+    contenders: list[GroupContender] = [kind(case, framework, factors) for kind in kinds if kind.takes(case)]
+    if library is not None and CublasLtGrouped.takes(case):
+        contenders.insert(2, CublasLtGrouped(case, framework, factors, library))
+    return contenders

@@ -1,7 +1,6 @@
-"""Grouped products of experts' layers, forward and backward, beside torch's grouped product, a loop of its
-products, a padded batch, and one dense product of as many flops.
-
-cuBLASLt's grouped layouts, which CUDA has in bf16 from 13.3 on, are not among them."""
+"""Grouped products of experts' layers, forward and backward, beside torch's grouped product, cuBLASLt's of a
+library that was named, a loop of torch's products, a padded batch, and one dense product of as many flops.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
@@ -23,6 +23,7 @@ from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.measure import L2_MULTIPLE, SETS_LIMIT, Entry, Inputs, Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import SUSTAINED, Protocol, steps
+from lapidist_lab.bench.studies.cublaslt_groups import Library, version_words
 from lapidist_lab.bench.studies.group_cases import (
     DECODE,
     FORWARD,
@@ -161,10 +162,21 @@ def decode_words(case: GroupCase, seconds: float | None, device: Device) -> str 
     return f"{rate / 1e12:.2f} TB/s, {100 * share:.0f} % of DRAM's rate, {hit}"
 
 
-def measure(ordinal: int, keep: Keep, selection: Selection = USUAL_CASES) -> tuple[Conditions, list[Record]]:
-    """Each case in every way, on inputs of its own."""
+def library_of(path: Path | None) -> tuple[Library | None, str]:
+    """A cuBLASLt, and what the conditions say of it."""
+    if path is None:
+        return None, "without cuBLASLt's grouped layouts, whose library was not named"
+    library = Library(path)
+    return library, f"grouped layouts of cuBLASLt {version_words(library.version)}"
+
+
+def measure(
+    ordinal: int, keep: Keep, selection: Selection = USUAL_CASES, cublaslt: Path | None = None
+) -> tuple[Conditions, list[Record]]:
+    """Each case in every way, on inputs of its own. `cublaslt`: a libcublasLt.so."""
     records: list[Record] = []
     cases = selection.cases()
+    library, words = library_of(cublaslt)
     with GroupStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
@@ -174,7 +186,7 @@ def measure(ordinal: int, keep: Keep, selection: Selection = USUAL_CASES) -> tup
         torch = framework.torch  # type: ignore[attr-defined]
         vendor = (
             "torch._grouped_mm (of 8 bits torch._scaled_grouped_mm), torch.mm in a loop and torch.bmm of"
-            f" padded groups (torch {torch.__version__})"
+            f" padded groups (torch {torch.__version__}); {words}"
         )
         conditions = gather(
             stage.device,
@@ -185,7 +197,7 @@ def measure(ordinal: int, keep: Keep, selection: Selection = USUAL_CASES) -> tup
             inputs="standard normal, rows fresh for each case, weights for each layer",
         )
         build_all(builds_of(plans_of(map(problem_of, cases), stage.device)))
-        contended = [(case, contenders_of(case, framework)) for case in cases]  # type: ignore[arg-type]
+        contended = [(case, contenders_of(case, framework, library)) for case in cases]  # type: ignore[arg-type]
         with progress(sum(steps(contenders, PROTOCOL) for _, contenders in contended), MODE) as step:
             while contended:
                 case, contenders = contended.pop(0)

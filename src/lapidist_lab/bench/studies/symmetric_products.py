@@ -1,4 +1,6 @@
-"""Products of a matrix with its transpose by half of their tiles, beside cuBLAS's and our whole products."""
+"""Products of a matrix with its transpose by half of their tiles, beside cuBLAS's and our whole products, and
+beside quack's by half of its tiles and torch.compile's, where these are installed.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,22 @@ from typing import Any
 import lapidist
 from lapidist.commands.progress import progress
 from lapidist.device import Device
+from lapidist_lab.bench.protocol.array_library import Framework
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
-from lapidist_lab.bench.protocol.conditions import gather
+from lapidist_lab.bench.protocol.conditions import gather, version_of
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
 from lapidist_lab.bench.protocol.measure import Stage
-from lapidist_lab.bench.protocol.peers import Vendor
+from lapidist_lab.bench.protocol.peers import Compiled, Vendor
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import SUSTAINED, steps
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE, NAME = "symmetric", "lapidist, symmetric"
-MATHS = "bfloat16", "tf32", "float32"
+QUACK, COMPILED = "quack, symmetric", "torch.compile, whole"
+HALVES = "bfloat16", "float16"  # what quack multiplies on Hopper, besides 8 bits
+MATHS = *HALVES, "tf32", "float32"
 SIDES, PARTS_OF_K = (512, 1024, 2048, 4096, 8192), (1, 4)
-PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.2)  # thirty cases of three ways
+PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.2)  # forty cases of three to five ways
 CASES = [Case(n, n, n // part, math, "rc") for math in MATHS for part in PARTS_OF_K for n in SIDES]
 
 
@@ -46,15 +51,61 @@ class Gram:
         return Facts(config="one triangle, and its mirror")
 
 
-def contenders_of(stage: Stage, math: str) -> tuple[Contender, ...]:
-    return WholeProduct(stage.framework, math), Gram(), KernelContender(None, math)
+class Quack:
+    """quack's symmetric product: tiles of one triangle, stored twice, all of one size."""
+
+    name, kind, columns, capturable = QUACK, "peer", False, True
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        from quack.gemm_interface import gemm_symmetric
+
+        return lambda i: gemm_symmetric(a[i], a[i].mT, out=c[i])
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="one triangle, stored twice")
+
+
+class CompiledWhole(Compiled):
+    """The whole product by torch.compile, which times kernels of its own and cuBLAS's."""
+
+    name = COMPILED
+
+    def compiled(self, torch: Any) -> Any:
+        return torch.compile(lambda x, _: x @ x.mT, dynamic=False, mode="max-autotune-no-cudagraphs")
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="the fastest that torch.compile found")
+
+
+def has_quack() -> bool:
+    return version_of("quack-kernels") is not None
+
+
+def words_of_others(framework: Framework) -> str:
+    """What the conditions say of quack and torch's compiler."""
+    quack = f"quack {version_of('quack-kernels')}" if has_quack() else "without quack, which is not installed"
+    compiled = "torch.compile, max-autotune" if framework.name == "torch" else "without torch.compile"
+    return f"{quack}; {compiled}"
+
+
+def contenders_of(stage: Stage, math: str) -> list[Contender]:
+    framework = stage.framework
+    in_torch = framework.name == "torch" and math in HALVES
+    return [
+        WholeProduct(framework, math),
+        Gram(),
+        KernelContender(None, math),
+        *([Quack()] if in_torch and has_quack() else []),
+        *([CompiledWhole(framework, math)] if in_torch else []),
+    ]
 
 
 def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
     records: list[Record] = []
     cases = CASES[part.skip :][: part.count]
     with Stage(ordinal, PROTOCOL) as stage:
-        before, vendor = stage.gauge.look(), stage.framework.vendor(MATHS[0])
+        before, framework = stage.gauge.look(), stage.framework
+        vendor = f"{framework.vendor(MATHS[0])}; {words_of_others(framework)}"
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
         count = sum(steps(contenders_of(stage, case.math), PROTOCOL) for case in cases)
         with progress(count, MODE) as step:
