@@ -22,6 +22,11 @@ from lapidist_lab.bench.studies.group_contenders import CublasLtGrouped, contend
 pytestmark = pytest.mark.frameworks
 SMALL = Layer("Mixtral up", 5, 32, 48)
 BYTES = 2  # of bfloat16
+# of attributes, as cuBLASLt 13.10 answers where it is asked with no room
+WIDTHS = {
+    **{("MatmulPreference", attribute): 8 for attribute in (1, 13, 14, 15)},
+    **{("MatmulDesc", attribute): 4 for attribute in (3, 4)},
+}
 
 
 class Played(Library):
@@ -44,6 +49,7 @@ class Played(Library):
 
     def set(self, kind: str, descriptor: ctypes.c_void_p, attribute: int, value: Any) -> None:
         assert self.made_of[descriptor.value]["kind"] == kind
+        assert ctypes.sizeof(value) == WIDTHS[kind, attribute]
         self.made_of[descriptor.value][attribute] = value.value
 
     def cublasLtMatmulAlgoGetHeuristic(self, *arguments: Any) -> None:

@@ -162,9 +162,10 @@ class GroupedProduct:
         preference = library.made("MatmulPreference")
         set_preference = partial(library.set, "MatmulPreference", preference)
         set_preference(PREF_MAX_WORKSPACE_BYTES, ctypes.c_uint64(WORKSPACE_BYTES))
-        set_preference(PREF_D_AVERAGE_ROWS, ctypes.c_uint32(n))
-        set_preference(PREF_D_AVERAGE_COLS, ctypes.c_uint32(m))
-        set_preference(PREF_AVERAGE_K, ctypes.c_uint32(k))
+        # eight bytes each, though the header calls them uint32_t
+        set_preference(PREF_D_AVERAGE_ROWS, ctypes.c_int64(n))
+        set_preference(PREF_D_AVERAGE_COLS, ctypes.c_int64(m))
+        set_preference(PREF_AVERAGE_K, ctypes.c_int64(k))
         result, count = HeuristicResult(), ctypes.c_int()
         of_b, of_a, of_d = layouts
         operands = library.handle, product, of_b, of_a, of_d, of_d, preference
