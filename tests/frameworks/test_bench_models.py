@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,3 +183,36 @@ def test_rows_of_packed_experts_are_those_of_bf16(torch: Any, monkeypatch: Any, 
     records = study.records_of(times, worst, case, "here", 1)
     assert [record.kernel for record in records] == [f"{way}, {routing}" for way in study.WAYS]
     assert max(record.ratio for record in records[:2]) == 1.0
+
+
+def test_symmetric_products_meet_quack_where_it_is_installed(torch: Any, monkeypatch: Any) -> None:
+    study = importlib.import_module("lapidist_lab.bench.studies.symmetric_products")
+    framework = SimpleNamespace(name="torch", capturable=True)
+    stage, ours = SimpleNamespace(framework=framework), ["cublas", study.NAME, "lapidist"]
+    for version, quack, words in (
+        (None, [], "without quack"),
+        ("0.6.5", [study.QUACK], "quack 0.6.5; torch."),
+    ):
+        monkeypatch.setattr(study, "version_of", lambda _, version=version: version)
+        names = {math: [one.name for one in study.contenders_of(stage, math)] for math in study.MATHS}
+        assert names["bfloat16"] == names["float16"] == [*ours, *quack, study.COMPILED]
+        assert names["tf32"] == names["float32"] == ours
+        assert study.words_of_others(framework).startswith(words)
+    framework.name = "cupy"
+    assert [one.name for one in study.contenders_of(stage, "bfloat16")] == ours
+
+
+def test_whole_and_half_products_have_one_result(torch: Any, monkeypatch: Any) -> None:
+    """As quack and torch's compiler are called; torch stands for both."""
+    study = importlib.import_module("lapidist_lab.bench.studies.symmetric_products")
+    half = SimpleNamespace(gemm_symmetric=lambda a, b, out: torch.mm(a, b, out=out))
+    monkeypatch.setitem(sys.modules, "quack", SimpleNamespace(gemm_interface=half))
+    monkeypatch.setitem(sys.modules, "quack.gemm_interface", half)
+    case, a, c = study.CASES[0], [torch.randn(8, 4)], [torch.empty(8, 8)]
+    study.Quack().prepare(case, a, [a[0].T], c)(0)
+    assert torch.equal(c[0], a[0] @ a[0].T)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(torch, "compile", lambda f, **options: asked.update(options) or f)
+    whole = study.CompiledWhole(SimpleNamespace(name="torch", torch=torch), "bfloat16").compiled(torch)
+    assert torch.equal(whole(a[0], None), c[0])
+    assert asked == {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}

@@ -67,3 +67,23 @@ def test_the_page_says_so_where_nothing_was_measured() -> None:
     assert "have no Records yet" in page_of("grouped", others)
     assert "no Records" not in page_of("grouped", ROWS)
     assert "| not measured yet |" in str(index(["grouped"], Data(others)))
+
+
+def test_cublaslt_stands_beside_ours_where_it_was_measured() -> None:
+    assert "grouped layouts, which CUDA has from 13.3 on, were not among the peers." in page_of(
+        "grouped", ROWS
+    )
+    others = [
+        row("cuBLASLt grouped", LONG, 6e-3, 1.0),
+        row("cuBLASLt grouped", DECODE, 200e-6, 1.0),
+        replace(row("cuBLASLt grouped", GRADIENT, 1e-3, None), seconds=None, error="wrong result"),
+    ]
+    page = page_of("grouped", ROWS + others)
+    words = (
+        "It takes 0.98x our time in the geometric mean of 2 cases. The least is 0.80x: Mixtral up, forward,"
+    )
+    assert f"{words} even, 64 rows." in page
+    lines = [line for line in page.splitlines() if line.startswith("| Mixtral")]
+    assert ["| 0.80 | - |" in lines[0], "| 0.90x | - | - |" in lines[1], "| 1.20 | 0.98 |" in lines[2]] == [
+        True
+    ] * 3

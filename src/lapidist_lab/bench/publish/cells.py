@@ -57,6 +57,12 @@ def mean_words(values: Sequence[float], where: str = "", on: str = "", noun: str
     return f"{mean}, {min(values):.2f} at least{f' ({where})' if where else ''}"
 
 
+def times_and_least(times: Sequence[float], of: str, place: str) -> str:
+    """The mean over `of`, and the least with its place."""
+    mean = f"{geomean(times):.2f}x {of} in the geometric mean of {len(times)} cases"
+    return f"{mean}. The least is {min(times):.2f}x: {place}"
+
+
 def speed(record: Record) -> str:
     return number(record.tflops, ".2f" if record.tflops is None or record.tflops < 10 else ".1f")
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lapidist.dtypes import short_name
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish.cells import geomean, number, ratios, time_words, times_faster
+from lapidist_lab.bench.publish.cells import (
+    geomean,
+    number,
+    ratios,
+    time_words,
+    times_and_least,
+    times_faster,
+)
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
 from lapidist_lab.bench.publish.section import Data, Section
 from lapidist_lab.bench.publish.tables import fold, table
 from lapidist_lab.bench.studies import muon_steps
-from lapidist_lab.bench.studies.symmetric_products import MATHS, MODE, NAME
+from lapidist_lab.bench.studies.symmetric_products import COMPILED, MATHS, MODE, NAME, QUACK
+
+OTHERS = {QUACK: "quack", COMPILED: "`torch.compile`"}  # beside cuBLAS, where they are installed
 
 
 def ours(data: Data) -> list[Record]:
@@ -21,11 +32,28 @@ def ours(data: Data) -> list[Record]:
     return sorted(rows, key=lambda r: (r.device, MATHS.index(r.dtype), r.m, -r.k))
 
 
-def over_whole(record: Record, data: Data) -> float | None:
-    """The time of our whole product over that of the half."""
-    whole = (r for r in data.of(MODE) if r.kernel == LIBRARY and r.device == record.device)
-    same = next((r for r in whole if (shape_of(r), r.dtype) == (shape_of(record), record.dtype)), None)
+def over_it(kernel: str, record: Record, data: Data) -> float | None:
+    """The time of another product of the same case over that of our half."""
+    rows = (r for r in data.of(MODE) if r.kernel == kernel and r.device == record.device)
+    same = next((r for r in rows if (shape_of(r), r.dtype) == (shape_of(record), record.dtype)), None)
     return same.seconds / record.seconds if same and same.seconds and record.seconds else None
+
+
+def measured_others(data: Data) -> list[str]:
+    return [name for name in OTHERS if any(over_it(name, record, data) for record in ours(data))]
+
+
+def of_others(data: Data) -> str:
+    """Who stands beside cuBLAS, and how long they take."""
+    sentences = []
+    for name in measured_others(data):
+        times = [(time, r) for r in ours(data) if (time := over_it(name, r, data))]
+        slow = min(times, key=lambda pair: pair[0])[1]
+        place = f"{short_name(slow.dtype)}, {shape_words(*shape_of(slow))}"
+        taken = times_and_least([time for time, _ in times], "our time", place)
+        sentences.append(f"{OTHERS[name]} takes {taken}.")
+    missing = " and ".join(words for name, words in OTHERS.items() if name not in measured_others(data))
+    return " ".join([*sentences, *([f"Not among the peers: {missing}."] if missing else [])])
 
 
 def of_symmetric(data: Data) -> str:
@@ -48,13 +76,18 @@ def by_type(data: Data) -> Chart:
 
 
 def every_case(data: Data) -> str:
+    def beside(kernel: str, record: Record) -> str:
+        times = over_it(kernel, record, data)
+        return "-" if times is None else f"{number(times, '.2f')}x"
+
     columns = (
         ("type", lambda record: short_name(record.dtype)),
         ("n x n x k", lambda record: shape_words(*shape_of(record))),
         ("chip", lambda record: short_chip(record.device)),
         ("time", lambda record: time_words(record.seconds)),
         ("cuBLAS over it", times_faster),
-        ("our whole product over it", lambda record: f"{number(over_whole(record, data), '.2f')}x"),
+        ("our whole product over it", partial(beside, LIBRARY)),
+        *((f"{OTHERS[name]} over it", partial(beside, name)) for name in measured_others(data)),
     )
     return fold("Every case", table(columns, ours(data)).markdown())
 
@@ -86,9 +119,11 @@ def steps_of_muon(data: Data) -> str:
 WORDS = (
     "`lapidist.gram(a)` multiplies a matrix by its transpose. Kernels compute the tiles that meet one"
     " triangle. Most store those off the diagonal twice; else a second launch mirrors them. Calls are"
-    " captured in CUDA graphs, in turns with cuBLAS's whole product and with ours, without rest."
+    " captured in CUDA graphs, in turns with cuBLAS's whole product and with ours, without rest. Peers of"
+    " 16-bit floats are quack's symmetric product, and the whole one by `torch.compile`, max-autotune, where"
+    " they are installed."
 )
-SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, by_type, every_case, steps_of_muon])
+SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, of_others, by_type, every_case, steps_of_muon])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Symmetric products have no Records yet. `lapidist bench symmetric --record results` makes them."],
