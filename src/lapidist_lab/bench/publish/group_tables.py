@@ -23,7 +23,7 @@ from lapidist_lab.bench.publish.cells import (
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.record_views import short_chip
 from lapidist_lab.bench.publish.section import Data, Section, joined
-from lapidist_lab.bench.publish.tables import fold, table
+from lapidist_lab.bench.publish.tables import Column, fold, table
 from lapidist_lab.bench.studies.group_cases import (
     DECODE,
     FORWARD,
@@ -195,7 +195,7 @@ def group_chart(data: Data) -> Chart | None:
 
 def every_case(data: Data) -> str:
     dense, cublaslt = others_of(DENSE, data), others_of(CUBLASLT, data)
-    columns = (
+    columns: Sequence[Column] = (
         ("layer", lambda r: case_named(r).layer),
         ("way", lambda r: case_named(r).way),
         ("rows", lambda r: str(case_named(r).rows)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from lapidist.dtypes import short_name
@@ -20,7 +21,7 @@ from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
 from lapidist_lab.bench.publish.section import Data, Section
-from lapidist_lab.bench.publish.tables import fold, table
+from lapidist_lab.bench.publish.tables import Column, fold, table
 from lapidist_lab.bench.studies import muon_steps
 from lapidist_lab.bench.studies.symmetric_products import COMPILED, MATHS, MODE, NAME, QUACK
 
@@ -80,7 +81,7 @@ def every_case(data: Data) -> str:
         times = over_it(kernel, record, data)
         return "-" if times is None else f"{number(times, '.2f')}x"
 
-    columns = (
+    columns: Sequence[Column] = (
         ("type", lambda record: short_name(record.dtype)),
         ("n x n x k", lambda record: shape_words(*shape_of(record))),
         ("chip", lambda record: short_chip(record.device)),
