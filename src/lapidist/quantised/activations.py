@@ -141,7 +141,9 @@ def row_factors(value: Any, x: Operand) -> RowFactors:
 
 
 def in_rows(operand: Operand) -> bool:
-    """Whether elements lie one after another."""
+    """Whether elements lie one after another; none do."""
+    if 0 in operand.shape:
+        return True
     expected = 1
     for extent, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
         if extent > 1 and stride != expected:

@@ -253,13 +253,14 @@ def require_groups(k: int, n: int, shape: tuple[int, ...], name: str, only: int 
     """The steps of k in a group, from the shape of factors; the last may have fewer. `only`: what the format
     has.
     """
-    if not k or len(shape) != 2 or shape[1] != n:
-        raise ShapeError(f"{name}: must have shape (groups of k = {k}, {n}); got {shape}. Correct it")
     sizes = [group_of_column(k), *GROUPS] if only is None else [only]
-    group = next((size for size in sizes if -(-k // size) == shape[0]), None)
-    if group is None:
-        of = "32, 64 or 128 steps of k, or all" if only is None else f"{only} steps of k, as this format has,"
-        raise ShapeError(f"{name}: must have a row for {of} of k = {k}; got shape {shape}. Repack")
+    group = next((size for size in sizes if shape == (-(-k // size), n)), None)
+    if group is None or not k:
+        steps = "32, 64 or 128, or all" if only is None else str(only)
+        raise ShapeError(
+            f"{name}: must have shape (groups of k, {n}), with groups of {steps} of k = {k}; got {shape}."
+            " Correct it, or repack"
+        )
     return group
 
 

@@ -85,8 +85,8 @@ def floats_of(weight: Any) -> Any:
     dtype = str(plain.dtype).removeprefix("torch.")
     if plain.ndim != 2 or 0 in plain.shape:
         raise ShapeError(
-            f"weight: must be a matrix (k, n) that is not empty; got shape {tuple(plain.shape)}. Pass one, or"
-            " a stack of three dimensions"
+            f"weight: must be a matrix (k, n) with rows and columns; got shape {tuple(plain.shape)}. Pass a"
+            " matrix, or a stack of three dimensions"
         )
     if dtype not in ("float64", "float32", "float16", "bfloat16"):
         raise DTypeError(f"weight: must hold floats to be quantised; got {dtype}. Convert it")
@@ -142,8 +142,8 @@ def order_of(groups: Any, group: int) -> Any:
     order = np.argsort(groups, kind="stable").astype(np.int32)
     if not np.array_equal(groups[order], expected):
         raise ArgumentError(
-            f"g_idx: must name each group of {group} as often, and the last one for what is left; got"
-            f" {shown(np.bincount(groups.clip(0)).tolist())} of each. Pass that of the whole layer"
+            f"g_idx: must name each group for {group} rows, and the last one for what is left; got"
+            f" {shown(np.unique(groups, return_counts=True)[1].tolist())}. Pass that of the whole layer"
         )
     return order
 
