@@ -45,11 +45,12 @@ class PackedModule(torch.nn.Module):  # type: ignore[misc]
         raise no_script_has(self)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
-        """Factors keep their type where the model's is changed: the layout names it."""
-        scales = self.scales
+        """Arrays keep their types where the model's is changed: kernels read those that the layout names."""
+        before = {name: getattr(self, name) for name in ARRAYS}
         super()._apply(*args, **options)
-        if self.scales.dtype != scales.dtype:
-            self.scales = scales.to(self.scales.device)
+        for name, array in before.items():
+            if array is not None and getattr(self, name).dtype != array.dtype:
+                setattr(self, name, array.to(getattr(self, name).device))
         return self
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
