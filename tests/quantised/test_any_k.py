@@ -15,13 +15,13 @@ from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 
-N, E4M3 = 24, "float8_e4m3fn"
+N, E4M3 = 72, "float8_e4m3fn"
 # The chip, weight, x, rows of x, and k. Rows of x begin at vectors or are copied; the last group is short.
 CASES = [
     ("h200", "int4", {"group": 32}, "bfloat16", 3, 96),
     ("h200", "nvfp4", {}, "float16", 9, 144),
-    ("h200", "int4", {"group": 128, "zero_points": True}, "bfloat16", 17, 200),
-    ("h200", "int4", {"group": 128}, "float16", 2, 136),
+    ("h200", "int4", {"group": 128, "zero_points": True}, "bfloat16", 17, 136),
+    ("h200", "int4", {"group": 128}, "float16", 2, 200),
     ("a100", "int8", {}, "bfloat16", 9, 77),
     ("a100", "mxfp4", {}, "float16", 2, 104),
     ("h200", "mxfp4", {}, E4M3, 7, 100),
@@ -69,7 +69,7 @@ def test_products_end_where_k_does(
         require_near(found, x, numbers)
 
 
-@pytest.mark.parametrize("format", surveyed_but(["int4", "mxfp4"], 1))
+@pytest.mark.parametrize("format", surveyed_but(["e4m3", "mxfp4"], 0))
 def test_decoded_weights_end_where_k_does(rng: np.random.Generator, format: str) -> None:
     """Also those that are decoded into e4m3, for many rows of it."""
     packed = quantised.pack(rng.standard_normal((100, N)).astype(np.float32), format)

@@ -124,9 +124,8 @@ class Skinny(NamedTuple):
 
 def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
     """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums."""
-    eights = next(
-        count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
-    )
+    enough = (count for count in (1, 2, 4) if 8 * count >= rows.expected and rows.fit_blocks(8 * count))
+    eights = next(enough, MOST_EIGHTS)
     tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
     of_sm = -(-4 * tiles // multiprocessors)
     if eights == 1 and of_sm <= max(BY_BLOCKS_OF_SM):

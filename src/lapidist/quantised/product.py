@@ -22,7 +22,7 @@ from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
 from lapidist.quantised import decoded_codes
 from lapidist.quantised.activations import EXACT, OF_16_BITS, Activations, activations_of, in_rows
-from lapidist.quantised.kernel_parameters import End, Rows
+from lapidist.quantised.kernel_parameters import MOST_BLOCKS, End, Rows
 from lapidist.quantised.launches import ROWS_OF_SKINNY, decoding, multiplying, skinny_config, streaming
 from lapidist.quantised.number_formats import VECTOR_BYTES
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, on_host, unpack
@@ -258,10 +258,20 @@ def by_few_rows(
     chip = backend.chip
     if "wgmma" in chip.units and (rows.expected > ROWS_OF_SKINNY or weight.dtype == "int8"):  # exact sums
         streamed = streamed_config(rows, weight, chip.sms, exact)
+        require_blocks(rows, streamed.rows)
         at_once = streamed.resident * chip.sms if again else 0
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles, at_once)
     skinny = skinny_config(rows, weight, chip.sms)
+    require_blocks(rows, 8 * skinny.eights)
     return multiplying(rows, weight, end, skinny, chip.architecture, backend.compiles)
+
+
+def require_blocks(rows: Rows, lines: int) -> None:
+    """`lines`: rows of a block."""
+    if not rows.fit_blocks(lines):
+        raise ShapeError(
+            f"x: rows must fit in {MOST_BLOCKS} blocks of {lines}; got {rows.total}. Multiply parts of them"
+        )
 
 
 def described(weight: PackedWeight, activations: Activations, result: str) -> Weight:
