@@ -26,7 +26,7 @@ from lapidist.quantised import decoded_codes, packed_weight
 from lapidist.quantised import product as plain
 from lapidist.quantised.activations import Activations, activations_of
 from lapidist.quantised.kernel_parameters import End, Rows
-from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, unpack
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, unpack
 
 FURTHER = "further array"  # the name of those that kernels have no parameter for
 # Arguments of grouped that must be as they are by default
@@ -51,6 +51,9 @@ def matmul(
     device, decode = more.pop("device", None), more.pop("decode", None)
     x_operand, arrays = operand_of(x, "x"), plain.arrays_of(weight)
     plain.require_activations(x_operand, weight.shape[-2], arrays)
+    if weight.order is not None:
+        x, weight = columns_in_order(x, weight.order), weight.in_order
+        x_operand = operand_of(x, "x")
     activations = activations_of(
         x_operand, weight, scale_a, out_dtype, out if is_array(out) else None, decode
     )
@@ -220,8 +223,9 @@ def by_few_rows(
         words["epilogue"] = fused.words(pointers.fused)
     x = activations.x
     rows = Rows(count_of(problem, x), problem.d.row_stride, problem.m, modes)
-    launch = plain.by_few_rows(rows, plain.described(weight, activations, out.dtype), end, backend, exact)
-    at = activations.addresses | {"D": out} | plain.arrays_by_name(weight)
+    described = plain.described(weight, activations, out.dtype)
+    launch = plain.by_few_rows(rows, described, end, backend, exact)
+    at = activations.addresses(described.x_row) | {"D": out} | plain.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
     plain.start(launch, at, x, backend, words)
 

@@ -37,10 +37,10 @@ MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
 ROWS_OF_SKINNY = 4
 
 
-def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
+def knobs_of_streamed(weight: Weight, config: Streamed, gathered: bool = False) -> dict[str, object]:
     return (
         weight.knobs_of_format()
-        | weight.group_knob
+        | weight.knobs_of_steps(boxes=not gathered)
         | {
             "T": TYPES[weight.dtype].c_type,
             "BN": config.rows,
@@ -75,10 +75,11 @@ def streaming(
         blocks_of_rows = max(1, min(blocks_of_rows, at_once // (columns * config.parts)))
     numbers = {"d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers |= {"tiles": tiles_of(weight.n), "blocks": weight.blocks}
+    knobs = knobs_of_streamed(weight, config, rows.modes.gather_a > 0) | end.knobs | rows.modes.defines()
     binary = compile_kernel(
         "quantised/streamed.cu",
         "streamed",
-        knobs_of_streamed(weight, config) | end.knobs | rows.modes.defines() | {"INEXACT": int(at_once > 0)},
+        knobs | {"INEXACT": int(at_once > 0)},
         architecture,
         assembled=assembled,
     )
@@ -87,8 +88,8 @@ def streaming(
     parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (128 // weight.x_bytes, config.rows), (weight.k, rows.total)
-        of_x = TensorMap(at["A"], weight.dtype, extents, (weight.x_bytes * weight.k,), box, swizzle=128)
+        box, extents = (128 // weight.x_bytes, config.rows), (weight.x_row, rows.total)
+        of_x = TensorMap(at["A"], weight.dtype, extents, (weight.x_bytes * weight.x_row,), box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 
     return Launch(
@@ -123,9 +124,8 @@ class Skinny(NamedTuple):
 
 def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
     """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums."""
-    eights = next(
-        count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
-    )
+    enough = (count for count in (1, 2, 4) if 8 * count >= rows.expected and rows.fit_blocks(8 * count))
+    eights = next(enough, MOST_EIGHTS)
     tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
     of_sm = -(-4 * tiles // multiprocessors)
     if eights == 1 and of_sm <= max(BY_BLOCKS_OF_SM):
@@ -140,13 +140,13 @@ def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
 def multiplying(
     rows: Rows, weight: Weight, end: End, config: Skinny, architecture: str, assembled: bool = True
 ) -> Launch:
-    knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | rows.modes.defines()
+    knobs = weight.knobs(config.warps) | weight.knobs_of_steps() | end.knobs | rows.modes.defines()
     knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
     if weight.out:
         knobs["Out"] = TYPES[weight.out].c_type
     named = SKINNY_BYTES if weight.x_bytes == 1 else SKINNY
     parameters = parameters_with(named, rows.modes, end.operands)
-    numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.total, "n": weight.n}
+    numbers = {"a_row": weight.x_row, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)

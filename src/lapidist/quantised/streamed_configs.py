@@ -123,7 +123,8 @@ def lines_of(rows: Rows, weight: Weight, exact: bool) -> list[int]:
     most = list(COSTS_OF[weight.x_bytes])[-2:]
     if WIDE in most and not takes_wide_blocks(rows, weight, exact):
         most.remove(WIDE)
-    return next(([count] for count in COSTS if count >= rows.expected), most)
+    enough = (count for count in COSTS if count >= rows.expected and rows.fit_blocks(count))
+    return next(([count] for count in enough), most)
 
 
 def takes_wide_blocks(rows: Rows, weight: Weight, exact: bool) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lapidist.dtypes import TYPES
-from lapidist.quantised.number_formats import BLOCK, GROUP_OF, GROUPS
+from lapidist.quantised.number_formats import BLOCK, GROUP_OF, GROUPS, VECTOR_BYTES, steps_of_codes
 
 FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
 BYTES = "e8m0", "e4m3"  # types of factors
@@ -30,12 +30,22 @@ class Weight(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        return self.k // BLOCK
+        return self.steps // BLOCK
+
+    @property
+    def steps(self) -> int:
+        """Of k, with those behind its end, whose codes are zeros."""
+        return steps_of_codes(self.k, self.group)
+
+    @property
+    def x_row(self) -> int:
+        """Elements from row to row of x. Rows begin at vectors: others are copied, with zeros behind."""
+        return self.steps if self.k * self.x_bytes % VECTOR_BYTES else self.k
 
     @property
     def per_group(self) -> int:
         """Blocks of k with the same factors."""
-        return max(1, self.group // BLOCK)
+        return self.blocks if self.of_column else max(1, self.group // BLOCK)
 
     @property
     def of_column(self) -> bool:
@@ -61,9 +71,10 @@ class Weight(NamedTuple):
             "ZEROS": int(self.zeros),
         }
 
-    @property
-    def group_knob(self) -> dict[str, object]:
-        return {"GROUP": 0 if self.of_column else self.group}
+    def knobs_of_steps(self, boxes: bool = False) -> dict[str, object]:
+        """`boxes`: TMA loads x, which gives zeros behind its rows."""
+        behind = 0 if boxes else self.steps - self.x_row
+        return {"GROUP": 0 if self.of_column else self.group, "STEPS_BEHIND": behind}
 
     def knobs(self, warps: int) -> dict[str, object]:
         """Of mma.sync, which multiplies 8 bits as halves."""
