@@ -26,6 +26,7 @@ from lapidist.machine.memory import Address, Region
 from lapidist.machine.sanitize.clocks import Message
 from lapidist.machine.sanitize.landing import Landing, PendingCopy, keep
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
+from lapidist.machine.sanitize.proxies import OVERWRITE
 from lapidist.machine.sanitize.sanitizer import Sanitizer
 
 Array = np.ndarray
@@ -204,10 +205,10 @@ class LazyCopies(Copies):
         pieces = self.pieces(t)
         if t.to_shared:
             for start in t.shared:
-                s.touch_shared(
-                    t.g.one(t.lane), start - t.shared[0] + pieces, 16, t.site, "store", generic=False
-                )
-                s.begin_landing(start - t.shared[0] + pieces, 16)
+                target = start - t.shared[0] + pieces
+                s.proxies.check_shared(t.g, t.lane, target, 16, t.site, OVERWRITE)
+                s.touch_shared(t.g.one(t.lane), target, 16, t.site, "store", generic=False)
+                s.begin_landing(target, 16)
         else:
             self.check_source(t, pieces)
         message = s.clocks.message(warp)

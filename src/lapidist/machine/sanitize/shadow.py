@@ -12,6 +12,7 @@ from lapidist.machine.sanitize.ordered import Scopes
 Array = np.ndarray
 MOST_LOGGED, REPLAYED = 1 << 21, 1 << 15  # grains that wait, and that are noted at once
 LAST_NOTED, BOTH_NOTED = 1, 2  # whether the last reader of a grain is noted, and the last other one
+WARP = 32
 Logged = tuple[Array, int, int, Array | int, Array]
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
@@ -34,9 +35,10 @@ class Shadow:
         self.write_site = np.zeros(count, np.int32)
         self.level = np.zeros(count, np.int8)  # the scope of an ordered write; 0 for a plain one
         self.generic = np.zeros(count, bool)
-        # The lane of the last write and read, -1 where it was no single one; and whose lane read.
-        self.lane, self.read_lane = np.zeros(count, np.int8), np.zeros(count, np.int8)
-        self.read_warp = np.zeros(count, np.int32)
+        self.lane = np.zeros(count, np.int8)  # of the last write, -1 where it was no single one
+        # The thread that read last, and the last other one: thread_of numbers them, 0 is none.
+        self.read_thread, self.other_thread = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        self.other_read, self.other_site = np.zeros(count, np.int32), np.zeros(count, np.int32)
         # Column after column: mostly one reader notes many grains.
         self.read = np.zeros((readers or 2, count), np.int32).T
         self.reader = np.zeros((count, 2), np.int32) if not readers else None
@@ -112,14 +114,24 @@ class Shadow:
         racing &= clocks.unordered(warp, lanes, other, self.written[at])
         return int(np.argmax(racing)) if racing.any() else -1
 
-    def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks) -> int:
-        """Index into `at` of what another lane of the warp read since the two last met, or -1."""
-        if self.last_read[warp] <= clocks.met[warp]:
-            return -1
-        other = self.read_lane[at]
-        racing = (self.read_warp[at] == warp) & (other >= 0) & (other != lanes)
-        racing &= clocks.unordered(warp, lanes, other, self.read[at, column])
-        return int(np.argmax(racing)) if racing.any() else -1
+    def racing_read_lane(
+        self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks
+    ) -> tuple[int, int, int]:
+        """(index into `at`, lane, site) of what another lane of the warp read since the two last met, or
+        (-1, -1, -1)."""
+        if self.last_read[warp] > clocks.met[warp]:
+            for threads, moments, sites in (
+                (self.read_thread[at], self.read[at, column], self.read_site),
+                (self.other_thread[at], self.other_read[at], self.other_site),
+            ):
+                other = threads - thread_of(warp, 0)
+                racing = (other >= 0) & (other < WARP) & (other != lanes)
+                if racing.any():
+                    racing &= clocks.unordered(warp, lanes, np.clip(other, 0, WARP - 1), moments)
+                    index = int(np.argmax(racing))
+                    if racing[index]:
+                        return index, int(other[index]), int(sites[at[index]])
+        return -1, -1, -1
 
     def own_access(self, at: Array, warp: int, moment: int) -> int:
         """Where a warp itself read or wrote one of these grains after a moment, other than by TMA; or -1."""
@@ -128,7 +140,7 @@ class Shadow:
             return int(self.write_site[at[np.argmax(wrote)]])
         assert self.reader is not None
         read = ((self.reader[at] == warp) & (self.read[at] > moment)).any(axis=1)
-        read &= (self.read_warp[at] == warp) & (self.read_lane[at] >= 0)
+        read &= warps_of(self.read_thread[at]) == warp
         return int(self.read_site[at[np.argmax(read)]]) if read.any() else -1
 
     def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
@@ -174,7 +186,8 @@ class Shadow:
             return -1, -1
         for index, place in np.argwhere(racing).tolist():
             who, grain = int(reader[index, place]), int(at[index])
-            lane = int(self.read_lane[grain]) if self.read_warp[grain] == who else -1
+            lane = int(self.read_thread[grain]) - thread_of(who, 0)
+            lane = lane if 0 <= lane < WARP else -1
             if not clocks.knows(warp, who, lane, int(read[index, place])):
                 return index, who
         return -1, -1
@@ -246,9 +259,8 @@ class Shadow:
         self.read_site[grains] = np.concatenate([of_each(*one) for one in zip(sites, counts, strict=True)])[
             place
         ]
-        self.read_lane[grains] = np.concatenate([of_each(*one) for one in zip(rows, counts, strict=True)])[
-            place
-        ]
+        lanes = np.concatenate([of_each(*one) for one in zip(rows, counts, strict=True)])[place]
+        self.read_thread[grains] = threads_of(agent[last], lanes)
         return [grains]
 
     def note_first(self, at: Array, agent: Array, moment: Array) -> None:
@@ -258,7 +270,7 @@ class Shadow:
         moved = reader != agent
         self.reader[at[moved], 1], self.read[at[moved], 1] = reader[moved], moments[moved]
         self.reader[at, 0], self.read[at, 0] = agent, moment
-        self.read_warp[at], self.status[at] = agent, LAST_NOTED
+        self.status[at] = LAST_NOTED
 
     def note_second(self, at: Array, agent: Array, moment: Array) -> None:
         """Note the last that another than the last reader did."""
@@ -278,8 +290,8 @@ class Shadow:
         self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
     ) -> None:
         self.last_read[agent] = now
+        self.note_readers(at, column, agent, now, site, lanes)
         self.read_site[at] = site
-        self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, agent
         if self.reader is None:
             self.read[at, column] = now
             return
@@ -288,6 +300,32 @@ class Shadow:
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
         self.reader[at, 0], self.read[at, 0] = agent, now
 
+    def note_readers(
+        self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
+    ) -> None:
+        """Note which threads read: of each grain the last one, and another one. Lanes of one instruction may
+        read the same grain."""
+        before = self.read_thread[at]
+        reading = np.zeros_like(before) if lanes is None else threads_of(agent, lanes)
+        reading = np.broadcast_to(reading, before.shape)
+        self.read_thread[at] = reading
+        other = (before != reading) & (before > 0)
+        if other.any():
+            some, own = at[other], 0 if self.readers == 0 else column
+            self.other_thread[some], self.other_read[some] = before[other], self.read[some, own]
+            self.other_site[some] = self.read_site[some]
+        other = self.read_thread[at] != reading
+        if other.any():
+            self.other_thread[at[other]], self.other_read[at[other]] = reading[other], now
+            self.other_site[at[other]] = site if isinstance(site, int) else site[other]
+
+    def forget_read(self, at: Array, column: int, moment: int, before: Array) -> None:
+        """Take back the reads of a moment. What was read there before is what `other_read` knows of."""
+        self.read[at, column] = before
+        known = self.other_read[at] == before
+        self.read_thread[at] = np.where(known, self.other_thread[at], 0)
+        self.other_thread[at[self.other_read[at] == moment]] = 0
+
     def note_earlier_read(self, at: Array, agent: int, moment: int, site: int, lanes: Array) -> None:
         """Note a read of global memory at an earlier moment, where the agent has not read since."""
         assert self.reader is not None
@@ -295,6 +333,21 @@ class Shadow:
         new = ~((self.reader[at] == agent) & (self.read[at] >= moment)).any(axis=1)
         self.note_read(at[new], 0, agent, moment, site, lanes[new])
         self.last_read[agent] = max(last, moment)
+
+
+def thread_of(warp: int, lane: int) -> int:
+    """The number of a thread among all of the launch, from 1 on."""
+    return warp * WARP + lane + 1
+
+
+def threads_of(warps: Array | int, lanes: Array) -> Array:
+    """The numbers of threads, 0 where the lane is -1."""
+    return np.where(lanes >= 0, np.asarray(warps) * WARP + lanes + 1, 0).astype(np.int32)
+
+
+def warps_of(threads: Array) -> Array:
+    """The warps of threads, -1 of none."""
+    return (threads - 1) // WARP
 
 
 def of_each(values: Array | int, n: int) -> Array:

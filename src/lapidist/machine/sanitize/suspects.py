@@ -155,7 +155,7 @@ class Suspects:
         at, before = reading.grains[gone].reshape(-1), reading.before[gone].reshape(-1)
         alone = ~np.isin(at, reading.grains[reading.rows_of(reading.counts)])
         alone &= self.shadow.read[at, reading.column] == reading.moment
-        self.shadow.read[at[alone], reading.column] = before[alone]
+        self.shadow.forget_read(at[alone], reading.column, reading.moment, before[alone])
 
 
 def mask_of(g: Lanes) -> int:
