@@ -55,6 +55,7 @@ class Shadow:
         self.changes, self.owned = [0] * owners, -(-count // owners)
         # How often anything was written to here, and which of these writes was the last to each grain.
         self.marks, self.marked = 0, np.zeros(count if readers else 0, np.int32)
+        self.place = np.zeros(count if readers else 0, np.int32)  # of a grain in a list: zeros between its uses
 
     def mark(self, at: Array, state: int) -> None:
         """Note that grains of one owner are written to, or that a copy is to write there."""
