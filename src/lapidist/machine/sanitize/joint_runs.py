@@ -412,7 +412,7 @@ class JointRuns:
                 grains = at[some].reshape(WARP, -1)
                 before = shadow.read[grains, column]
                 suspects.add(cohort.all, ahead, Reading(LANES, grains, column, now, before, {}, ALL_LANES))
-            shadow.note_read(at[some], column, warp, now, reads.sites[some], reads.lanes[some])
+            shadow.note_readings(at[some], column, warp, now, reads.words[some])
 
     def changes(self, cohort: Cohort) -> int:
         """How often shared memory of the warp's cluster was written to."""

@@ -207,7 +207,8 @@ class Races:
         index, reader = shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, agents)
         if index >= 0:
             story = (
-                f"written here, and read by {self.name(reader)} at {self.place(shadow.read_site[at[index]])}"
+                f"written here, and read by {self.name(reader)} at"
+                f" {self.place(shadow.site_of_read(int(at[index])))}"
             )
             self.report(access, index, story, reader, int(at[index]))
 
@@ -227,7 +228,7 @@ class Races:
         column = self.column(warp) if shadow.readers else 0
         index = shadow.racing_read_lane(at, column, warp, lanes, self.clocks)
         if index >= 0:
-            lane, where = shadow.read_lane[at[index]], self.place(shadow.read_site[at[index]])
+            lane, where = shadow.read_lane[at[index]], self.place(shadow.site_of_read(int(at[index])))
             story = f"written here, and read by lane {lane} of this warp at {where}"
             self.report(access, index, story, warp, int(at[index]))
 

@@ -13,6 +13,8 @@ Array = np.ndarray
 MOST_LOGGED, REPLAYED = 1 << 21, 1 << 15  # grains that wait, and that are noted at once
 LAST_NOTED, BOTH_NOTED = 1, 2  # whether the last reader of a grain is noted, and the last other one
 Logged = tuple[Array, int, int, Array | int, Array]
+# Of a word about a reading: the warp is above, then the lane, and below the site.
+NO_LANE, LANE_BYTE, WARP_SHIFT, SITE = -1, 3, 32, (1 << 24) - 1
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
 
@@ -34,13 +36,15 @@ class Shadow:
         self.write_site = np.zeros(count, np.int32)
         self.level = np.zeros(count, np.int8)  # the scope of an ordered write; 0 for a plain one
         self.generic = np.zeros(count, bool)
-        # The lane of the last write and read, -1 where it was no single one; and whose lane read.
-        self.lane, self.read_lane = np.zeros(count, np.int8), np.zeros(count, np.int8)
-        self.read_warp = np.zeros(count, np.int32)
+        # The lane of the last write and read, -1 where it was no single one; and whose lane read, and where:
+        # one word a grain, as most notes are of reads.
+        self.lane, self.last_reading = np.zeros(count, np.int8), np.zeros(count, np.int64)
+        self.read_lane = self.last_reading.view(np.int8)[LANE_BYTE::8]
+        self.read_warp = self.last_reading.view(np.int32)[1::2]
         # Column after column: mostly one reader notes many grains.
-        self.read = np.zeros((readers or 2, count), np.int32).T
+        self.moments_of = np.zeros((readers or 2, count), np.int32)
+        self.read = self.moments_of.T
         self.reader = np.zeros((count, 2), np.int32) if not readers else None
-        self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
         # Reads of memory that nobody has written yet: when, by whom, where. They are noted together.
@@ -56,6 +60,10 @@ class Shadow:
         # How often anything was written to here, and which of these writes was the last to each grain.
         self.marks, self.marked = 0, np.zeros(count if readers else 0, np.int32)
         self.place = np.zeros(count if readers else 0, np.int32)  # of a grain in a list: zeros between its uses
+
+    @property
+    def read_site(self) -> Array:
+        return self.last_reading & SITE
 
     def mark(self, at: Array, state: int) -> None:
         """Note that grains of one owner are written to, or that a copy is to write there."""
@@ -130,7 +138,10 @@ class Shadow:
         assert self.reader is not None
         read = ((self.reader[at] == warp) & (self.read[at] > moment)).any(axis=1)
         read &= (self.read_warp[at] == warp) & (self.read_lane[at] >= 0)
-        return int(self.read_site[at[np.argmax(read)]]) if read.any() else -1
+        return self.site_of_read(int(at[np.argmax(read)])) if read.any() else -1
+
+    def site_of_read(self, grain: int) -> int:
+        return int(self.last_reading[grain]) & SITE
 
     def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
         """The lane of each grain, where every lane has a position of its own."""
@@ -244,12 +255,11 @@ class Shadow:
         grains, place = at[last], place[last]
         self.note_first(grains, agent[last], moment[last])
         self.note_second(at, agent, moment)
-        self.read_site[grains] = np.concatenate([of_each(*one) for one in zip(sites, counts, strict=True)])[
-            place
-        ]
-        self.read_lane[grains] = np.concatenate([of_each(*one) for one in zip(rows, counts, strict=True)])[
-            place
-        ]
+        site, lane = (
+            np.concatenate([of_each(*one) for one in zip(part, counts, strict=True)])[place]
+            for part in (sites, rows)
+        )
+        self.last_reading[grains] = reading(site, lane) | agent[last].astype(np.int64) << WARP_SHIFT
         return [grains]
 
     def note_first(self, at: Array, agent: Array, moment: Array) -> None:
@@ -259,7 +269,7 @@ class Shadow:
         moved = reader != agent
         self.reader[at[moved], 1], self.read[at[moved], 1] = reader[moved], moments[moved]
         self.reader[at, 0], self.read[at, 0] = agent, moment
-        self.read_warp[at], self.status[at] = agent, LAST_NOTED
+        self.status[at] = LAST_NOTED
 
     def note_second(self, at: Array, agent: Array, moment: Array) -> None:
         """Note the last that another than the last reader did."""
@@ -278,11 +288,14 @@ class Shadow:
     def note_read(
         self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
     ) -> None:
+        self.note_readings(at, column, agent, now, reading(site, NO_LANE if lanes is None else lanes))
+
+    def note_readings(self, at: Array, column: int, agent: int, now: int, readings: Array) -> None:
+        """Note reads of one agent, of which each has a word with its site and lane."""
         self.last_read[agent] = now
-        self.read_site[at] = site
-        self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, agent
+        self.last_reading[at] = readings | (agent << WARP_SHIFT)
         if self.reader is None:
-            self.read[at, column] = now
+            self.moments_of[column][at] = now
             return
         other = self.reader[at, 0] != agent
         moved = at[other]
@@ -296,6 +309,11 @@ class Shadow:
         new = ~((self.reader[at] == agent) & (self.read[at] >= moment)).any(axis=1)
         self.note_read(at[new], 0, agent, moment, site, lanes[new])
         self.last_read[agent] = max(last, moment)
+
+
+def reading(site: Array | int, lane: Array | int) -> Array:
+    """A word about a reading, without its warp."""
+    return np.asarray(lane, np.int64) % 256 << 8 * LANE_BYTE | site
 
 
 def of_each(values: Array | int, n: int) -> Array:
