@@ -211,7 +211,8 @@ class Races:
         index, reader = shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, agents)
         if index >= 0:
             story = (
-                f"written here, and read by {self.name(reader)} at {self.place(shadow.read_site[at[index]])}"
+                f"written here, and read by {self.name(reader)} at"
+                f" {self.place(shadow.site_of_read(int(at[index])))}"
             )
             self.report(access, index, story, reader, int(at[index]))
 
