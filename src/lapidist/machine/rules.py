@@ -24,6 +24,10 @@ RULES: dict[str, tuple[str, str]] = {
         "a volatile access to what another lane of the warp wrote or read, which counts on lanes that run in"
         " step",
     ),
+    "store-at-exit": (
+        "warning",
+        "a thread exits while its bulk store still reads shared memory, which PTX ends with the block",
+    ),
     "stream-race": (
         "error",
         "launches or copies of streams that nothing orders touch one place, and one of them writes",

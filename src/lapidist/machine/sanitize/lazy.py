@@ -346,8 +346,8 @@ class LazyCopies(Copies):
                 return
 
     def leave(self, g: Lanes) -> None:
-        """Raise a race if lanes exit whose bulk store still reads their block's shared memory: it would
-        read another block's."""
+        """Report lanes that exit while their bulk store still reads shared memory of their block. PTX ends it
+        with the block, and says nothing of who still reads it."""
         queue = self.queues.get(id(g.cohort))
         if queue is None or not queue.bulk:
             return
@@ -359,6 +359,6 @@ class LazyCopies(Copies):
                     " is missing"
                 )
                 at = t.shared[0] % self.m.shared_stride
-                self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, at))
+                self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, at, "store-at-exit"))
             self.land_store(t, issued, t.site)
         queue.bulk = [entry for entry in queue.bulk if entry[0] not in lanes]

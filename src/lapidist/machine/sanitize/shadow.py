@@ -62,7 +62,9 @@ class Shadow:
         self.changes, self.owned = [0] * owners, -(-count // owners)
         # How often anything was written to here, and which of these writes was the last to each grain.
         self.marks, self.marked = 0, np.zeros(count if readers else 0, np.int32)
-        self.place = np.zeros(count if readers else 0, np.int32)  # of a grain in a list: zeros between its uses
+        self.place = np.zeros(
+            count if readers else 0, np.int32
+        )  # of a grain in a list: zeros between its uses
 
     @property
     def read_site(self) -> Array:

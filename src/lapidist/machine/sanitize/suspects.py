@@ -20,7 +20,7 @@ from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 
 Array = np.ndarray
-HANDS_ON = ("mov", "cvt")
+HANDS_ON, LOADS = ("mov", "cvt"), ("ld", "ldmatrix")
 WARP = 32
 ALL_LANES = (1 << WARP) - 1
 
@@ -72,7 +72,7 @@ class Suspects:
         one.
         """
         if site not in self.unused_loads:
-            is_load = self.program.kernel.instructions[site].opcode == "ld"
+            is_load = self.program.kernel.instructions[site].opcode in LOADS
             held = (
                 self.spread(frozenset(self.effects(site)[1]), site + 1, self.block_of[site])
                 if is_load
