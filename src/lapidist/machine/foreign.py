@@ -269,7 +269,8 @@ def encode_number(parameter: Parameter, value: Any) -> bytes:
     if parameter.type in ("f32", "f64") or isinstance(value, float):
         if parameter.size not in (4, 8) or parameter.type[0] in "us":
             raise ArgumentError(
-                f"args: {parameter.name} is a .{parameter.type}; a float does not fit, got {value!r}"
+                f"args: {parameter.name} is a .{parameter.type}; a float does not fit, got {value!r}. Pass a"
+                " whole number, or an array for a pointer"
             )
         return struct.pack("<f" if parameter.size == 4 else "<d", float(value))
     try:

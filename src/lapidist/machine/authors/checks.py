@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -102,11 +103,18 @@ def launch_of(
     if text.scratch is not None:
         values[text.scratch.parameter] = scratch_memory(text.scratch.nbytes * math.prod(grid))
     shared, clusters = shared_bytes or text.shared_bytes, cluster if cluster != (1, 1, 1) else text.cluster
-    launch = make_launch(
-        text.ptx, text.entry, grid, threads, dict(enumerate(values)), shared, clusters, memory
-    )
     named = {f"{text.entry}_param_{n}": f"parameter {name}" for n, name in enumerate(text.parameters)}
+    arguments = dict(enumerate(values))
+    try:
+        launch = make_launch(text.ptx, text.entry, grid, threads, arguments, shared, clusters, memory)
+    except ArgumentError as error:
+        raise ArgumentError(of_source(str(error), named)) from None
     return replace(launch, memory=tuple(replace(m, name=named.get(m.name, m.name)) for m in launch.memory))
+
+
+def of_source(message: str, named: Mapping[str, str]) -> str:
+    """A message with the parameters' names in the source, in place of those that the compiler gave them."""
+    return re.sub(r"\w+_param_\d+", lambda match: named.get(match[0], match[0]), message)
 
 
 def scratch_memory(nbytes: int) -> np.ndarray:
