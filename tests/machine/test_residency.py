@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lapidist.machine import check, residency
+from lapidist.machine import check, residency, run_ptx
+from lapidist.machine.authors.cuda_sources import of_cuda
 from lapidist.machine.authors.findings import Findings
+from lapidist.machine.faults import Deadlock
 
 SCAN = """
 __device__ int wait_for(const int* flag) {
@@ -64,6 +67,24 @@ def test_waiting_for_the_block_before_is_a_warning() -> None:
     assert (finding.rule, finding.level) == ("residency", "warning")
     assert "have not started" in finding.fault.rule
     assert (sums == np.cumsum(X)).all()
+
+
+def test_run_ptx_goes_on_with_more_blocks() -> None:
+    """What the run before wrote is undone. Where nobody ever comes, it is an error still."""
+    words = {"FORWARD": 0, "EARLY": 0, "NEVER": 0}
+    sums, flags = np.zeros(6, "i4"), np.zeros(6, "i4")
+    for never in (0, 1):
+        ptx = of_cuda(SCAN, "scan.cu", "", [], words | {"NEVER": never}, "sm_90a").ptx
+        flags[:] = 0
+        args = {0: X, 1: sums, 2: flags}
+        how: Any = (ptx, "scan", (6, 1, 1), (32, 1, 1), args)
+        if never:
+            with pytest.raises(Deadlock, match="deadlock"):
+                run_ptx(*how, sanitize=True, seed=0)
+            continue
+        report = run_ptx(*how, sanitize=True, seed=0)
+        assert [finding.rule for finding in report.warnings] == ["residency"]
+        assert (sums == np.cumsum(X)).all()
 
 
 def test_schedules_go_on_with_more_blocks() -> None:

@@ -125,7 +125,7 @@ class Barriers:
     def opened(self, key: tuple[int, str, int]) -> list[Waiting]:
         """Whom a barrier lets go. One of all threads does not wait for those that have exited."""
         barrier = self.open[key]
-        gone = int(np.bitwise_count(self.m.exited[self.slots(key)]).sum()) if barrier.all_threads else 0
+        gone = sum(self.m.gone[self.slots(key)]) if barrier.all_threads else 0
         of_block = key[1] == "bar"
         come = barrier.arrived if of_block else sum(lanes.n for _, lanes, _ in barrier.waiting)
         if come + gone < barrier.expected or come > barrier.arrived:

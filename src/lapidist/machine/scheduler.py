@@ -193,7 +193,7 @@ class Scheduler:
             )
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         result = self.execute(cohort, number, lanes)
-        if self.m.polls > self.poll_limit():
+        if self.m.polls and self.m.polls > self.poll_limit():
             self.look_at_polls(number)
         self.m.observer.executed(number, lanes)
         self.warp_runs[number] += lanes.warps
@@ -297,8 +297,7 @@ class Scheduler:
             self.enqueue(cohort, after, stay)
         if gone is None:
             return
-        bits = np.uint32(1) << gone.lane.astype(np.uint32)
-        np.bitwise_or.at(self.m.exited, (gone.slot, gone.thread // 32), bits)
+        self.m.exit(gone)
         self.m.events += 1
         if self.barriers.open:
             self.release(self.barriers.after_exits(gone.slot))
@@ -388,8 +387,7 @@ class Scheduler:
         return f"block {self.m.geometry.block_index(int(self.m.slot_block[slot]))}"
 
     def gone(self, slots: slice) -> int:
-        exited = self.m.exited[slots]
-        return int(np.bitwise_count(exited).sum()) - len(exited) * (-self.m.geometry.threads % 32)
+        return sum(self.m.gone[slots]) - (slots.stop - slots.start) * (-self.m.geometry.threads % 32)
 
     def waited_for(self, site: int) -> str:
         barrier = self.m.mbarriers.table.get(self.m.mbarriers.last_wait.get(site, -1))

@@ -90,6 +90,7 @@ class Machine:
         self.floors = {"shared": GROUPS_START if meets else SHARED_START, "local": 0, "param": 0}
         self.slot_block = np.full(slots, -1)
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
+        self.gone = [0] * slots  # threads of each block that have exited, or that its last warp lacks
         self.chip_sums, self.overlaps, self.seed = chip_sums, launch.overlaps, seed
         self.tensor_maps = dict(launch.tensor_maps)
         self.place_maps()
@@ -121,6 +122,17 @@ class Machine:
         self.exited[slots] = (exited.reshape(-1, 32) * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(
             axis=1, dtype=np.uint32
         )
+        for slot in slots.tolist():
+            self.gone[slot] = -self.geometry.threads % 32
+
+    def exit(self, lanes: Lanes) -> None:
+        """Note that threads are gone."""
+        bits = np.uint32(1) << lanes.lane.astype(np.uint32)
+        np.bitwise_or.at(self.exited, (lanes.slot, lanes.thread // 32), bits)
+        for slot, count in zip(
+            *(part.tolist() for part in np.unique(lanes.slot, return_counts=True)), strict=True
+        ):
+            self.gone[slot] += count
 
     def end(self) -> None:
         """All blocks have ended."""

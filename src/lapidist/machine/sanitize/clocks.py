@@ -22,30 +22,50 @@ SHARED, GLOBAL = 0, 1  # kinds of memory: a proxy fence that names one orders no
 
 
 class Message:
-    """What a warp leaves at a barrier or in memory for those who come after it."""
+    """What a warp leaves at a barrier or in memory for those who come after it. It knows nothing of agents
+    before `start`, nor of `stop` and those behind: mostly a block's warps know of each other alone."""
 
-    __slots__ = ("fenced", "lanes", "moments", "proxied", "vector")
+    __slots__ = ("fenced", "lanes", "moments", "proxied", "start", "stop", "vector")
 
-    def __init__(self, moments: Array, lanes: dict[int, Array]) -> None:
+    def __init__(self, moments: Array, lanes: dict[int, Array], start: int, stop: int) -> None:
         self.moments, self.lanes = moments, lanes  # joined as one array
+        self.start, self.stop = start, stop
         self.vector, self.fenced, self.proxied = moments[0], moments[1 : 1 + LEVELS], moments[1 + LEVELS :]
 
     def join(self, other: Message) -> None:
         """Take in what another message knows, in place."""
         vector, lanes = self.vector, self.lanes
         if not (lanes or other.lanes):
-            np.maximum(self.moments, other.moments, out=self.moments)
+            self.join_moments(other)
             return
         single = {
             warp: np.maximum(lanes.get(warp, vector[warp]), other.lanes.get(warp, other.vector[warp]))
             for warp in lanes.keys() | other.lanes.keys()
         }
-        np.maximum(self.moments, other.moments, out=self.moments)
+        self.join_moments(other)
         lanes.clear()
         for warp, moments in single.items():
             vector[warp] = moments.min()
             if vector[warp] < moments.max():
                 lanes[warp] = moments
+
+    def join_moments(self, other: Message) -> None:
+        mine = self.moments[:, other.start : other.stop]
+        np.maximum(mine, other.moments[:, other.start : other.stop], out=mine)
+        self.extend(other.start, other.stop)
+
+    def extend(self, start: int, stop: int) -> None:
+        """Note that something is known of these agents."""
+        if self.start == self.stop:
+            self.start, self.stop = start, stop
+        elif start < stop:
+            self.start, self.stop = min(self.start, start), max(self.stop, stop)
+
+    def copy(self, lanes: dict[int, Array]) -> Message:
+        """What it knows of warps, with this about their lanes."""
+        moments, part = np.zeros(self.moments.shape, np.int32), slice(self.start, self.stop)
+        moments[:, part] = self.moments[:, part]
+        return Message(moments, lanes, self.start, self.stop)
 
 
 class Packed:
@@ -58,7 +78,8 @@ class Packed:
     def message(self, agents: int) -> Message:
         moments = np.zeros((1 + LEVELS + 2, agents), np.int32)
         moments[:, self.columns] = self.moments
-        return Message(moments, dict(self.lanes))
+        ends = (int(self.columns[0]), int(self.columns[-1]) + 1) if len(self.columns) else (0, 0)
+        return Message(moments, dict(self.lanes), *ends)
 
     def join(self, other: Message) -> None:
         joined = other
@@ -89,6 +110,7 @@ class Clocks:
         if row is None:
             row = self.rows[warp] = self.empty()
             row.vector[warp] = 1
+            row.extend(warp, warp + 1)
         return row
 
     def forget(self, warp: int) -> None:
@@ -104,15 +126,15 @@ class Clocks:
         self.row(warp).vector[warp] += 1
 
     def empty(self) -> Message:
-        return Message(np.zeros((1 + LEVELS + 2, self.agents), np.int32), {})
+        return Message(np.zeros((1 + LEVELS + 2, self.agents), np.int32), {}, 0, 0)
 
     def message(self, warp: int) -> Message:
         row = self.row(warp)
-        return Message(row.moments.copy(), dict(row.lanes))
+        return row.copy(dict(row.lanes))
 
     def fenced_at(self, warp: int, level: int) -> Message:
         """What a warp knew at its last fence of a scope, as the message of all its lanes."""
-        message = Message(self.row(warp).moments.copy(), {})
+        message = self.row(warp).copy({})
         message.vector[:] = message.fenced[level]
         return message
 
@@ -188,6 +210,7 @@ class Clocks:
         row, seen = self.row(warp), self.observed.get(warp)
         if seen is not None:
             np.maximum(row.vector, seen[:level].max(axis=0), out=row.vector)
+            row.extend(0, self.agents)
         np.maximum(row.fenced[:level], row.vector, out=row.fenced[:level])
         self.tick(warp)
 
@@ -206,4 +229,6 @@ class Clocks:
     def products_done(self, warp: int, waited: int) -> None:
         """A warp has waited for what the tensor core of another of its warpgroup, or its own, was at."""
         self.products[warp] += 1
-        self.row(waited).vector[self.warps + warp] = self.products[warp]
+        core, row = self.warps + warp, self.row(waited)
+        row.vector[core] = self.products[warp]
+        row.extend(core, core + 1)

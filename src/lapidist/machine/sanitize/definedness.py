@@ -33,6 +33,7 @@ from lapidist.machine.sanitize.undefined_bits import (
 )
 from lapidist.machine.sanitize.undefined_branches import UndefinedBranches
 from lapidist.machine.sanitize.undefined_memory import Origin, UndefinedMemory
+from lapidist.machine.sanitize.undefined_numbers import Arithmetic, arithmetic_of
 from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.state import Machine
 
@@ -70,6 +71,7 @@ class Definedness:
         self.bits: dict[str, Array] = {}
         self.storing: Storing | None = None
         self.named = cache(lambda site: frozenset(name for part in effects(self.code[site]) for name in part))
+        self.arithmetic = cache(lambda site: arithmetic_of(self.code[site]))
         self.branches = UndefinedBranches(self.code, m.program.blocks)
         first = m.program.blocks[0].live_in - kept_by_guarded_loads(self.code)
         self.unset = [(name, width_mask(self.width(name))) for name in sorted(first)]
@@ -139,6 +141,10 @@ class Definedness:
         self.unused.follow(g, site, values)
         if self.bits.keys().isdisjoint(self.named(site)):
             return
+        arithmetic = self.arithmetic(site)
+        if arithmetic is not None:
+            self.calculate(g, arithmetic)
+            return
         if i.predicate is not None:
             taken = self.taken(g, i, site, values)
             if taken is None:
@@ -158,6 +164,14 @@ class Definedness:
             self.assign(step, [(target, np.zeros(g.n, np.uint64)) for target in targets(i)])
         elif i.opcode != "wgmma":  # its D is set where it is issued
             self.assign(step, results_of(step))
+
+    def calculate(self, g: Lanes, arithmetic: Arithmetic) -> None:
+        names = [name for name in arithmetic.sources if name in self.bits]
+        undefined = np.zeros(32, bool)
+        for name in names:
+            undefined |= self.bits[name] != 0
+        bits = undefined[g.lane] * arithmetic.whole
+        self.put(arithmetic.target, g, bits, self.origin_of(names))
 
     def taken(
         self, g: Lanes, i: Instruction, site: int, values: dict[str, Array]

@@ -11,7 +11,7 @@ import numpy as np
 
 from lapidist.machine.memory import Address
 from lapidist.machine.sanitize.sanitizer import Sanitizer
-from lapidist.machine.sanitize.shadow import Shadow, shadow_of
+from lapidist.machine.sanitize.shadow import Shadow, reading, shadow_of
 
 Array = np.ndarray
 WARP = 32
@@ -29,6 +29,7 @@ class Reads:
     at: Array
     lanes: Array
     sites: Array
+    words: Array  # both, as the shadow notes them
     parts: list[tuple[slice, int]]
 
 
@@ -88,11 +89,11 @@ def of_range(
 
 
 @lru_cache(maxsize=256)
-def layout(kinds: tuple[tuple[int, int, int], ...]) -> tuple[Array, Array]:
-    """The lane and the site of each grain, of loads by some lanes of some grains each."""
-    lanes = [np.repeat(LANES[:many], grains) for _, many, grains in kinds]
-    sites = [np.full(many * grains, site, np.int32) for site, many, grains in kinds]
-    return np.concatenate(lanes), np.concatenate(sites)
+def layout(kinds: tuple[tuple[int, int, int], ...]) -> tuple[Array, Array, Array]:
+    """The lane and the site of each grain, of loads by some lanes of some grains each, and both as a word."""
+    lanes = np.concatenate([np.repeat(LANES[:many], grains) for _, many, grains in kinds])
+    sites = np.concatenate([np.full(many * grains, site, np.int32) for site, many, grains in kinds])
+    return lanes, sites, reading(sites, lanes)
 
 
 def parts_of(

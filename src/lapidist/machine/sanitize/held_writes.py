@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 WARP = 32
+NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,9 @@ class HeldWrites(Observer, Copies):
             value = np.ascontiguousarray(np.broadcast_to(value, (n,))).view(kind)
             self.stores.setdefault(kind, []).append(((positions + number * size) // size, value))
 
+    def shuffled_from_nobody(self, lanes: Lanes, lost: Array, site: int) -> None:
+        self.joint &= not lost.any()
+
     def touch(self, g: Lanes, positions: Array, size: int, site: int, copied: bool) -> None:
         grains = max(size // self.shared.grain, 1)
         at = self.shared.grains(positions, size)
@@ -247,12 +251,7 @@ class HeldWrites(Observer, Copies):
         copied = np.concatenate([none, *(np.full(len(t.at), t.copied) for t in self.touches)]) > 0
         order = np.argsort(index // WARP, kind="stable")
         row, at = index[order] // WARP, at[order]
-        count = len(self.shared.writer)
-        keys, taken = row * count + at, np.zeros(rows * count, bool)
-        taken[keys] = True
-        self.joint &= np.count_nonzero(taken) == len(keys)
-        for grains in loaded:
-            self.joint &= not taken[np.arange(rows)[:, None] * count + grains].any()
+        self.joint &= self.are_apart(row, at, rows, loaded)
         pending, pending_row = at[copied[order]], row[copied[order]]
         values = []
         for kind, held in self.stores.items():
@@ -269,6 +268,24 @@ class HeldWrites(Observer, Copies):
             pending if len(pending) else None,
             bounds_of(pending_row * WARP, rows),
         )
+
+    def are_apart(self, row: Array, at: Array, rows: int, loaded: list[Array]) -> bool:
+        """Whether no warp writes to a grain twice, or to one that it loads."""
+        place, number = self.shared.place, np.arange(1, len(at) + 1, dtype=np.int32)
+        place[at] = number
+        alone = bool((place[at] == number).all())
+        if alone:
+            behind = [place[grains] for grains in loaded]
+            rows_of = np.concatenate([[NOWHERE], row])
+            alone = not any((rows_of[held] == np.arange(rows)[:, None]).any() for held in behind)
+        else:  # warps may write to one grain, if each does so once
+            count = len(self.shared.writer)
+            keys = row * count + at
+            alone = len(np.unique(keys)) == len(keys) and not any(
+                np.isin(np.arange(rows)[:, None] * count + grains, keys).any() for grains in loaded
+            )
+        place[at] = 0
+        return alone
 
 
 def joined(parts: tuple[Array, ...], rows: int) -> Array:

@@ -37,6 +37,8 @@ class JointRuns:
     def __init__(self, sanitizer: Sanitizer, cohorts: list[Cohort], lazy: LazyCopies) -> None:
         self.m, self.sanitizer, self.cohorts, self.lazy = sanitizer.m, sanitizer, cohorts, lazy
         self.turns: dict[int, Turns] = {}  # by warp
+        # Warps that came to each block, by their numbers; some have left it since.
+        self.standing: dict[int, dict[int, Cohort]] = {}
         self.running: Cohort | None = None
         self.slots_behind = cache(self.find_slots_behind)
         self.taken: tuple[JointRun, int] | None = None  # what a warp took last, or was to take
@@ -53,6 +55,24 @@ class JointRuns:
 
     def forget(self, warp: int) -> None:
         self.turns.pop(warp, None)
+        for warps in self.standing.values():
+            warps.pop(warp, None)
+
+    def comes(self, cohort: Cohort, number: int) -> None:
+        """Note that lanes of a warp came to a block."""
+        warps = self.standing.get(number)
+        if warps is None:
+            warps = self.standing[number] = {}
+        warps[cohort.first_warp] = cohort
+
+    def come_to(self, number: int) -> list[Cohort]:
+        """Warps of which lanes stand at a block."""
+        warps = self.standing.get(number)
+        if not warps:
+            return []
+        for warp in [warp for warp, one in warps.items() if number not in one.groups]:
+            del warps[warp]
+        return list(warps.values())
 
     def turn(self, cohort: Cohort, number: int, lanes: Lanes) -> tuple[JointRun, int] | None:
         """The block that a warp is to run, and its row there, if it was computed with others; else None, and
@@ -283,22 +303,22 @@ class JointRuns:
 
     def begun(self, cohort: Cohort, number: int) -> JointRun | None:
         """All warps that stand at a block, with nothing ahead, and keep the same registers as one value."""
-        slots = [self.m.program.slots[name] for name in self.m.program.blocks[number].live_in]
         answers, before = frozenset[int](), NOWHERE
         if number and self.m.program.blocks[number - 1].kind == "retry":
             way = self.quiet.way_behind(number - 1, number)
             if way is not None and self.answered(cohort, way.answers):
                 answers, before = way.answers, number - 1
-        cohorts = [
-            one
-            for one in self.cohorts
-            if self.stands_at(one, number, self.turns.get(one.first_warp))
-            or (before in one.groups and self.waits_for(one, before, number, cohort))
-        ]
+        others, waiting = self.come_to(number), self.come_to(before)
+        if not (others or waiting):
+            return None
+        cohorts = [cohort] if self.stands_at(cohort, number, self.turns.get(cohort.first_warp)) else []
+        cohorts += [one for one in others if self.stands_at(one, number, self.turns.get(one.first_warp))]
+        cohorts += [one for one in waiting if self.waits_for(one, before, number, cohort)]
         if len(cohorts) < 2:
             return None
         for one in cohorts:
             self.settle(one, self.turns.get(one.first_warp))
+        slots = [self.m.program.slots[name] for name in self.m.program.blocks[number].live_in]
         slots = [slot for slot in slots if slot not in answers]
         forms = [len(cohort.registers[slot]) for slot in slots]
         cohorts = [one for one in cohorts if [len(one.registers[slot]) for slot in slots] == forms]
@@ -392,7 +412,7 @@ class JointRuns:
                 grains = at[some].reshape(WARP, -1)
                 before = shadow.read[grains, column]
                 suspects.add(cohort.all, ahead, Reading(LANES, grains, column, now, before, {}, ALL_LANES))
-            shadow.note_read(at[some], column, warp, now, reads.sites[some], reads.lanes[some])
+            shadow.note_readings(at[some], column, warp, now, reads.words[some])
 
     def changes(self, cohort: Cohort) -> int:
         """How often shared memory of the warp's cluster was written to."""

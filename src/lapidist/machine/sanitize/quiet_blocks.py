@@ -55,6 +55,7 @@ STORE_WORDS = LOAD_WORDS - {"param", "const"}
 TARGETS = frozenset(["global", "shared", "shared::cta"])
 # Of whole warps, each product and each tile with the same bits however many warps are computed together.
 MATRICES = frozenset(["mma", "wmma", "ldmatrix"])
+WHOLE_WARPS = MATRICES | {"shfl"}
 COPY_WORDS = frozenset(["async", "ca", "cg", "shared", "shared::cta", "global", "L2::64B", "L2::128B"])
 GROUP_WORDS = frozenset(["async", "commit_group", "wait_group", "wait_all"])
 
@@ -100,7 +101,7 @@ class QuietBlocks:
         if any(name in self.program.read_late for name in block.writes):
             return False
         code = self.code[block.start : block.stop]
-        if block.collective and any(is_collective(i) and i.opcode not in MATRICES for i in code):
+        if block.collective and any(is_collective(i) and i.opcode not in WHOLE_WARPS for i in code):
             return False
         body = code if block.kind == "next" else code[:-1]
         return all(self.is_calm(i, site) for site, i in enumerate(body, block.start))
@@ -150,7 +151,7 @@ class QuietBlocks:
             moves = i.opcode == "ldmatrix" or not {"load", "store"}.isdisjoint(i.mods)
             return not moves or not TARGETS.isdisjoint(i.mods)
         if i.opcode != "ld":
-            return i.opcode in CALCULATES and "cc" not in i.mods
+            return (i.opcode in CALCULATES and "cc" not in i.mods) or i.opcode == "shfl"
         spaces = SPACES.intersection(i.mods)
         named = isinstance(i.operands[1], Addr) and i.operands[1].base in self.local_names
         return bool(spaces) and LOAD_WORDS.issuperset(i.mods) and not named
@@ -178,6 +179,6 @@ class QuietBlocks:
                 sites.add(site)
             # a shared address is one of the lanes' own block: the machine keeps it by lane
             by_lane = i.opcode == "ld" and not {"shared", "shared::cta"}.isdisjoint(i.mods)
-            by_lane |= i.opcode in MATRICES
+            by_lane |= i.opcode in WHOLE_WARPS
             (held.update if one and not by_lane else held.difference_update)(writes)
         return frozenset(held), frozenset(sites)

@@ -127,6 +127,10 @@ class FuzzedScheduler(Scheduler):
                 self.free.append(place)
                 self.admit()
 
+    def enqueue(self, cohort: Cohort, number: int, lanes: Lanes) -> None:
+        super().enqueue(cohort, number, lanes)
+        self.joint.comes(cohort, number)
+
     def leave(self, cohort: Cohort, lanes: Lanes, leaving: Array, after: int) -> None:
         gone = lanes.where(leaving)
         if gone is not None:

@@ -13,6 +13,9 @@ Array = np.ndarray
 MOST_LOGGED, REPLAYED = 1 << 21, 1 << 15  # grains that wait, and that are noted at once
 LAST_NOTED, BOTH_NOTED = 1, 2  # whether the last reader of a grain is noted, and the last other one
 Logged = tuple[Array, int, int, Array | int, Array]
+# Of a word about a reading: the warp is above, then the lane, and below the site.
+NO_LANE, LANE_BYTE, LANE_SHIFT, WARP_SHIFT, SITE = -1, 3, 24, 32, (1 << 24) - 1
+WARP, NOBODY = 32, 255 << LANE_SHIFT
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
 
@@ -34,13 +37,17 @@ class Shadow:
         self.write_site = np.zeros(count, np.int32)
         self.level = np.zeros(count, np.int8)  # the scope of an ordered write; 0 for a plain one
         self.generic = np.zeros(count, bool)
-        # The lane of the last write and read, -1 where it was no single one; and whose lane read.
-        self.lane, self.read_lane = np.zeros(count, np.int8), np.zeros(count, np.int8)
-        self.read_warp = np.zeros(count, np.int32)
+        # The lane of the last write and read, -1 where it was no single one; and whose lane read, and where:
+        # one word a grain, as most notes are of reads.
+        self.lane, self.last_reading = np.zeros(count, np.int8), np.zeros(count, np.int64)
+        self.read_lane = self.last_reading.view(np.int8)[LANE_BYTE::8]
+        self.read_warp = self.last_reading.view(np.int32)[1::2]
+        # The last reading by a thread other than that of the last one, and when it was.
+        self.other_reading, self.other_read = np.zeros(count, np.int64), np.zeros(count, np.int32)
         # Column after column: mostly one reader notes many grains.
-        self.read = np.zeros((readers or 2, count), np.int32).T
+        self.moments_of = np.zeros((readers or 2, count), np.int32)
+        self.read = self.moments_of.T
         self.reader = np.zeros((count, 2), np.int32) if not readers else None
-        self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
         # Reads of memory that nobody has written yet: when, by whom, where. They are noted together.
@@ -55,6 +62,13 @@ class Shadow:
         self.changes, self.owned = [0] * owners, -(-count // owners)
         # How often anything was written to here, and which of these writes was the last to each grain.
         self.marks, self.marked = 0, np.zeros(count if readers else 0, np.int32)
+        self.place = np.zeros(
+            count if readers else 0, np.int32
+        )  # of a grain in a list: zeros between its uses
+
+    @property
+    def read_site(self) -> Array:
+        return self.last_reading & SITE
 
     def mark(self, at: Array, state: int) -> None:
         """Note that grains of one owner are written to, or that a copy is to write there."""
@@ -112,14 +126,26 @@ class Shadow:
         racing &= clocks.unordered(warp, lanes, other, self.written[at])
         return int(np.argmax(racing)) if racing.any() else -1
 
-    def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks) -> int:
-        """Index into `at` of what another lane of the warp read since the two last met, or -1."""
+    def racing_read_lane(
+        self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks
+    ) -> tuple[int, int, int]:
+        """(index into `at`, lane, site) of what another lane of the warp read since the two last met, or
+        (-1, -1, -1)."""
         if self.last_read[warp] <= clocks.met[warp]:
-            return -1
-        other = self.read_lane[at]
-        racing = (self.read_warp[at] == warp) & (other >= 0) & (other != lanes)
-        racing &= clocks.unordered(warp, lanes, other, self.read[at, column])
-        return int(np.argmax(racing)) if racing.any() else -1
+            return -1, -1, -1
+        for readings, moments in (
+            (self.last_reading[at], self.read[at, column]),
+            (self.other_reading[at], self.other_read[at]),
+        ):
+            threads = readings >> LANE_SHIFT
+            other = threads & 255
+            racing = (threads >> 8 == warp) & (other < WARP) & (other != lanes) & (moments > 0)
+            if racing.any():
+                racing &= clocks.unordered(warp, lanes, other % WARP, moments)
+                index = int(np.argmax(racing))
+                if racing[index]:
+                    return index, int(other[index]), int(readings[index]) & SITE
+        return -1, -1, -1
 
     def own_access(self, at: Array, warp: int, moment: int) -> int:
         """Where a warp itself read or wrote one of these grains after a moment, other than by TMA; or -1."""
@@ -129,7 +155,10 @@ class Shadow:
         assert self.reader is not None
         read = ((self.reader[at] == warp) & (self.read[at] > moment)).any(axis=1)
         read &= (self.read_warp[at] == warp) & (self.read_lane[at] >= 0)
-        return int(self.read_site[at[np.argmax(read)]]) if read.any() else -1
+        return self.site_of_read(int(at[np.argmax(read)])) if read.any() else -1
+
+    def site_of_read(self, grain: int) -> int:
+        return int(self.last_reading[grain]) & SITE
 
     def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
         """The lane of each grain, where every lane has a position of its own."""
@@ -243,12 +272,11 @@ class Shadow:
         grains, place = at[last], place[last]
         self.note_first(grains, agent[last], moment[last])
         self.note_second(at, agent, moment)
-        self.read_site[grains] = np.concatenate([of_each(*one) for one in zip(sites, counts, strict=True)])[
-            place
-        ]
-        self.read_lane[grains] = np.concatenate([of_each(*one) for one in zip(rows, counts, strict=True)])[
-            place
-        ]
+        site, lane = (
+            np.concatenate([of_each(*one) for one in zip(part, counts, strict=True)])[place]
+            for part in (sites, rows)
+        )
+        self.last_reading[grains] = reading(site, lane) | agent[last].astype(np.int64) << WARP_SHIFT
         return [grains]
 
     def note_first(self, at: Array, agent: Array, moment: Array) -> None:
@@ -258,7 +286,7 @@ class Shadow:
         moved = reader != agent
         self.reader[at[moved], 1], self.read[at[moved], 1] = reader[moved], moments[moved]
         self.reader[at, 0], self.read[at, 0] = agent, moment
-        self.read_warp[at], self.status[at] = agent, LAST_NOTED
+        self.status[at] = LAST_NOTED
 
     def note_second(self, at: Array, agent: Array, moment: Array) -> None:
         """Note the last that another than the last reader did."""
@@ -277,16 +305,41 @@ class Shadow:
     def note_read(
         self, at: Array, column: int, agent: int, now: int, site: Array | int, lanes: Array | None
     ) -> None:
+        self.note_readings(at, column, agent, now, reading(site, NO_LANE if lanes is None else lanes))
+
+    def note_readings(self, at: Array, column: int, agent: int, now: int, readings: Array) -> None:
+        """Note reads of one agent, of which each has a word with its site and lane."""
         self.last_read[agent] = now
-        self.read_site[at] = site
-        self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, agent
+        self.note_threads(at, column if self.readers else 0, now, readings | (agent << WARP_SHIFT))
         if self.reader is None:
-            self.read[at, column] = now
+            self.moments_of[column][at] = now
             return
         other = self.reader[at, 0] != agent
         moved = at[other]
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
         self.reader[at, 0], self.read[at, 0] = agent, now
+
+    def note_threads(self, at: Array, column: int, now: int, readings: Array) -> None:
+        """Note of each grain the last reading, and one by another thread. Lanes of one instruction may read
+        the same grain."""
+        before = self.last_reading[at]
+        self.last_reading[at] = readings
+        other = (before ^ readings) >> LANE_SHIFT != 0
+        if other.any():
+            some = at[other]
+            self.other_reading[some], self.other_read[some] = before[other], self.read[some, column]
+        lost = (self.last_reading[at] ^ readings) >> LANE_SHIFT != 0
+        if lost.any():
+            some = at[lost]
+            self.other_reading[some] = np.broadcast_to(readings, lost.shape)[lost]
+            self.other_read[some] = now
+
+    def forget_read(self, at: Array, column: int, moment: int, before: Array) -> None:
+        """Take back the reads of a moment. What was read there before is what `other_read` knows of."""
+        self.read[at, column] = before
+        known = self.other_read[at] == before
+        self.last_reading[at] = np.where(known, self.other_reading[at], NOBODY)
+        self.other_reading[at[self.other_read[at] == moment]] = NOBODY
 
     def note_earlier_read(self, at: Array, agent: int, moment: int, site: int, lanes: Array) -> None:
         """Note a read of global memory at an earlier moment, where the agent has not read since."""
@@ -295,6 +348,11 @@ class Shadow:
         new = ~((self.reader[at] == agent) & (self.read[at] >= moment)).any(axis=1)
         self.note_read(at[new], 0, agent, moment, site, lanes[new])
         self.last_read[agent] = max(last, moment)
+
+
+def reading(site: Array | int, lane: Array | int) -> Array:
+    """A word about a reading, without its warp."""
+    return np.asarray(lane, np.int64) % 256 << 8 * LANE_BYTE | site
 
 
 def of_each(values: Array | int, n: int) -> Array:
