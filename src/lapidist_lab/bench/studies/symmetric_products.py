@@ -24,6 +24,8 @@ from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE, NAME = "symmetric", "lapidist, symmetric"
 QUACK, COMPILED = "quack, symmetric", "torch.compile, whole"
+# of torch's compiler, which prints what it tried
+SILENT = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
 HALVES = "bfloat16", "float16"  # what quack multiplies on Hopper, besides 8 bits
 MATHS = *HALVES, "tf32", "float32"
 SIDES, PARTS_OF_K = (512, 1024, 2048, 4096, 8192), (1, 4)
@@ -80,8 +82,9 @@ class CompiledWhole(Compiled):
     def compiled(self, torch: Any) -> Any:
         # its log calls kernels errors that need more shared memory than there is
         logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.CRITICAL)
-        options = torch._inductor.list_mode_options("max-autotune-no-cudagraphs")
-        options["autotune_num_choices_displayed"] = 0
+        inductor = torch._inductor
+        options = inductor.list_mode_options("max-autotune-no-cudagraphs")
+        options.update((name, value) for name, value in SILENT.items() if hasattr(inductor.config, name))
         return torch.compile(lambda x, _: x @ x.mT, dynamic=False, options=options)
 
     def facts(self, device: Device) -> Facts:
