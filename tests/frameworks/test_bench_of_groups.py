@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from host_torch import HostTorch
 from lapidist.device import chip
-from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.protocol.conditions import SensorReading
 from lapidist_lab.bench.protocol.measure import Entry, Inputs
 from lapidist_lab.bench.studies import group_cases, group_contenders, grouped_products
@@ -43,21 +43,6 @@ from lapidist_lab.bench.studies.grouped_products import PROTOCOL, GroupStage
 pytestmark = pytest.mark.frameworks
 SMALL = Layer("Mixtral up", 5, 32, 48)
 ROWS = 640
-
-
-class HostTorch(Torch):
-    """torch in host memory."""
-
-    def random(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
-        shape = (cols, rows) if transposed else (rows, cols)
-        array = self.torch.randn(shape).to(getattr(self.torch, dtype))
-        return array.T if transposed else array
-
-    def poisoned(self, rows: int, cols: int, dtype: str) -> Any:
-        return self.torch.full((rows, cols), float("nan"), dtype=getattr(self.torch, dtype))
-
-    def release(self) -> None:
-        """Nothing is cached."""
 
 
 def stage_for(case: GroupCase) -> Any:

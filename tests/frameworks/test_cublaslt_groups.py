@@ -4,6 +4,7 @@ it is given, and what refuses.
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from host_torch import HostTorch
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.studies import cublaslt_groups, grouped_products
@@ -130,7 +132,7 @@ def test_it_stands_behind_ours_where_its_library_was_named(torch: Any, played: P
     eight_bits = case_of(SMALL, FORWARD, 80, "even", "float8_e4m3fn")
     for which, library in ((case, None), (eight_bits, played)):
         assert not any(isinstance(x, CublasLtGrouped) for x in contenders_of(which, Torch(), library))
-    assert grouped_products.library_of(None)[1].startswith("without cuBLASLt's grouped layouts")
+    assert grouped_products.library_of(None, Torch())[1].startswith("without cuBLASLt's grouped layouts")
 
 
 def test_no_algorithm_is_an_error_in_words(torch: Any, played: Played) -> None:
@@ -168,13 +170,40 @@ def answering(version: int) -> Callable[..., Any]:
     return load
 
 
-def test_other_libraries_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_libraries_are_refused(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArgumentError, match=r"--cublaslt: must be a libcublasLt.so; .* is not"):
-        grouped_products.library_of(tmp_path / "libcublasLt.so.13")
+        Library(tmp_path / "libcublasLt.so.13")
     monkeypatch.setattr(ctypes, "CDLL", answering(130000))
     with pytest.raises(ArgumentError, match=r"must be of cuBLAS 13.6 or later, .* is of 13.0"):
         Library(tmp_path)
     monkeypatch.setattr(ctypes, "CDLL", answering(FIRST_ON_HOPPER))
-    assert grouped_products.library_of(tmp_path)[1] == "grouped layouts of cuBLASLt 13.6"
     with pytest.raises(DeviceError, match="cublasLtCreate answered status 1, no"):
         Library(tmp_path).begin()
+
+
+def test_torch_is_loaded_first_and_multiplies_still(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else torch's libcublas takes this libcublasLt for its own: all its products failed on an H200."""
+    seen: list[str] = []
+    load, plain = answering(FIRST_ON_HOPPER), builtins.__import__
+    monkeypatch.setattr(ctypes, "CDLL", lambda *path, **mode: seen.append("library") or load(*path, **mode))
+
+    def watched(name: str, *rest: Any) -> Any:
+        seen.extend([name] if name == "torch" else [])
+        return plain(name, *rest)
+
+    framework = HostTorch()
+    monkeypatch.setattr(builtins, "__import__", watched)
+    words = grouped_products.library_of(tmp_path, framework)[1]
+    monkeypatch.setattr(builtins, "__import__", plain)
+    assert words == "grouped layouts of cuBLASLt 13.6"
+    assert seen[:2] == ["torch", "library"]
+    monkeypatch.setattr(framework, "random", lambda *_: Broken())
+    with pytest.raises(DeviceError, match="must leave torch's own products right"):
+        grouped_products.library_of(tmp_path, framework)
+
+
+class Broken:
+    def __matmul__(self, other: Any) -> Any:
+        raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")

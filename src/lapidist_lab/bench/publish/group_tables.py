@@ -126,8 +126,8 @@ def cublaslt_words(data: Data) -> str:
     taken = times_and_least([time for time, _ in times], "our time", f"{case.name}, {case.rows} rows")
     return (
         "In bf16, a peer is also cuBLASLt with grouped layouts, of a newer CUDA than torch's. Its arrays of"
-        f" sizes and addresses are ready before the time begins. It takes {taken}. On Hopper it has no"
-        " factors of rows for 8 bits."
+        f" sizes and addresses are ready before the time begins. It takes {taken}. For groups on Hopper its"
+        " manual has no factors of rows, which 8 bits have here."
     )
 
 

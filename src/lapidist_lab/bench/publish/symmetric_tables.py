@@ -120,9 +120,9 @@ def steps_of_muon(data: Data) -> str:
 WORDS = (
     "`lapidist.gram(a)` multiplies a matrix by its transpose. Kernels compute the tiles that meet one"
     " triangle. Most store those off the diagonal twice; else a second launch mirrors them. Calls are"
-    " captured in CUDA graphs, in turns with cuBLAS's whole product and with ours, without rest. Peers of"
-    " 16-bit floats are quack's symmetric product, and the whole one by `torch.compile`, max-autotune, where"
-    " they are installed."
+    " captured in CUDA graphs, in turns with cuBLAS's whole product and with ours, without rest. Where they"
+    " are installed, quack's symmetric product stands beside 16-bit floats, and the whole product by"
+    " `torch.compile`, max-autotune, beside bf16."
 )
 SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, of_others, by_type, every_case, steps_of_muon])
 NOT_YET = Section(

@@ -88,7 +88,10 @@ class Library:
     """The functions of a libcublasLt that are needed."""
 
     def __init__(self, path: Path) -> None:
-        # torch has loaded a cuBLASLt of its own, whose symbols must not stand in for this one's
+        # torch's libcublas asks for a libcublasLt by name, and gets the one that was loaded first: so torch
+        # comes first, with its own. Neither one's symbols may stand in for the other's.
+        import torch  # noqa: F401
+
         mode = os.RTLD_LOCAL | os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0)
         try:
             self.functions = ctypes.CDLL(str(path), mode=mode)

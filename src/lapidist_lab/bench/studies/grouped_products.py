@@ -162,11 +162,19 @@ def decode_words(case: GroupCase, seconds: float | None, device: Device) -> str 
     return f"{rate / 1e12:.2f} TB/s, {100 * share:.0f} % of DRAM's rate, {hit}"
 
 
-def library_of(path: Path | None) -> tuple[Library | None, str]:
-    """A cuBLASLt, and what the conditions say of it."""
+def library_of(path: Path | None, framework: Framework) -> tuple[Library | None, str]:
+    """A cuBLASLt, beside which torch still multiplies; and what the conditions say of it."""
     if path is None:
         return None, "without cuBLASLt's grouped layouts, whose library was not named"
-    library = Library(path)
+    library, a = Library(path), framework.random(64, 64, "float64", 0)
+    try:
+        right = bool(((a @ a).cpu() - a.cpu() @ a.cpu()).abs().max() < 1e-9)
+    except RuntimeError:
+        right = False
+    if not right:
+        raise DeviceError(
+            f"--cublaslt: must leave torch's own products right; beside {path} they are not. Leave it out"
+        )
     return library, f"grouped layouts of cuBLASLt {version_words(library.version)}"
 
 
@@ -176,7 +184,6 @@ def measure(
     """Each case in every way, on inputs of its own. `cublaslt`: a libcublasLt.so."""
     records: list[Record] = []
     cases = selection.cases()
-    library, words = library_of(cublaslt)
     with GroupStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
@@ -184,6 +191,7 @@ def measure(
             )
         before, framework = stage.gauge.look(), stage.framework
         torch = framework.torch  # type: ignore[attr-defined]
+        library, words = library_of(cublaslt, framework)
         vendor = (
             "torch._grouped_mm (of 8 bits torch._scaled_grouped_mm), torch.mm in a loop and torch.bmm of"
             f" padded groups (torch {torch.__version__}); {words}"

@@ -4,6 +4,7 @@ beside quack's by half of its tiles and torch.compile's, where these are install
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,8 @@ from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE, NAME = "symmetric", "lapidist, symmetric"
 QUACK, COMPILED = "quack, symmetric", "torch.compile, whole"
+# of torch's compiler, which prints what it tried
+SILENT = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
 HALVES = "bfloat16", "float16"  # what quack multiplies on Hopper, besides 8 bits
 MATHS = *HALVES, "tf32", "float32"
 SIDES, PARTS_OF_K = (512, 1024, 2048, 4096, 8192), (1, 4)
@@ -66,12 +69,23 @@ class Quack:
 
 
 class CompiledWhole(Compiled):
-    """The whole product by torch.compile, which times kernels of its own and cuBLAS's."""
+    """The whole product by torch.compile, which times kernels of its own and cuBLAS's. That takes some 15
+    seconds a case, so it gets bfloat16 alone.
+    """
 
     name = COMPILED
 
+    @classmethod
+    def takes(cls, case: Case) -> bool:
+        return case.math == "bfloat16"
+
     def compiled(self, torch: Any) -> Any:
-        return torch.compile(lambda x, _: x @ x.mT, dynamic=False, mode="max-autotune-no-cudagraphs")
+        # its log calls kernels errors that need more shared memory than there is
+        logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.CRITICAL)
+        inductor = torch._inductor
+        options = inductor.list_mode_options("max-autotune-no-cudagraphs")
+        options.update((name, value) for name, value in SILENT.items() if hasattr(inductor.config, name))
+        return torch.compile(lambda x, _: x @ x.mT, dynamic=False, options=options)
 
     def facts(self, device: Device) -> Facts:
         return Facts(config="the fastest that torch.compile found")
@@ -88,15 +102,15 @@ def words_of_others(framework: Framework) -> str:
     return f"{quack}; {compiled}"
 
 
-def contenders_of(stage: Stage, math: str) -> list[Contender]:
-    framework = stage.framework
-    in_torch = framework.name == "torch" and math in HALVES
+def contenders_of(stage: Stage, case: Case) -> list[Contender]:
+    framework, math = stage.framework, case.math
+    in_torch = framework.name == "torch"
     return [
         WholeProduct(framework, math),
         Gram(),
         KernelContender(None, math),
-        *([Quack()] if in_torch and has_quack() else []),
-        *([CompiledWhole(framework, math)] if in_torch else []),
+        *([Quack()] if in_torch and math in HALVES and has_quack() else []),
+        *([CompiledWhole(framework, math)] if in_torch and CompiledWhole.takes(case) else []),
     ]
 
 
@@ -107,10 +121,10 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
         before, framework = stage.gauge.look(), stage.framework
         vendor = f"{framework.vendor(MATHS[0])}; {words_of_others(framework)}"
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
-        count = sum(steps(contenders_of(stage, case.math), PROTOCOL) for case in cases)
+        count = sum(steps(contenders_of(stage, case), PROTOCOL) for case in cases)
         with progress(count, MODE) as step:
             for case in cases:
-                rows = stage.measure(case, contenders_of(stage, case.math), step)
+                rows = stage.measure(case, contenders_of(stage, case), step)
                 records += [replace(row, mode=MODE) for row in rows]
                 conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
