@@ -10,7 +10,7 @@ import numpy as np
 
 from lapidist.calls.call import FewBits
 from lapidist.dtypes import numpy_dtype
-from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import (
     QUARTERS,
@@ -314,6 +314,10 @@ def columns_in_order(x: Any, order: Any) -> Any:
         )
     if framework_of(x) != "torch":
         return x[..., order]
+    if x.device != order.device:
+        raise DeviceError(
+            f"weight: must be where x is, on {x.device}; got one on {order.device}. Move it with .to()"
+        )
     if x.dtype.itemsize == 1:  # torch gathers no floats of 8 bits
         import torch
 
