@@ -142,7 +142,7 @@ def order_of(groups: Any, group: int) -> Any:
     order = np.argsort(groups, kind="stable").astype(np.int32)
     if not np.array_equal(groups[order], expected):
         raise ArgumentError(
-            f"g_idx: must name groups 0 to {expected[-1]} for {group} rows each, the last for what is left; got"
+            f"g_idx: must name groups 0 to {expected[-1]} for {group} rows each, the last for the rest; got"
             f" {shown(np.unique(groups, return_counts=True)[1].tolist())}. Pass that of the whole layer"
         )
     return order
