@@ -25,11 +25,7 @@ FORMATS = [
     ("e4m3", {}),
 ]
 SHAPES = [(1, 1024, 520), (16, 2944, 2880), (64, 640, 1000), (200, 1024, 520)]  # m, k, n
-SHAPES += [
-    (3, 136, 72),
-    (7, 77, 40),
-    (130, 200, 72),
-]  # k ends inside of a block; rows begin at vectors, or not
+SHAPES += [(3, 136, 72), (7, 77, 40), (130, 200, 72)]  # k ends inside of a block
 
 
 @pytest.mark.parametrize("decode", [False, True])
