@@ -58,7 +58,7 @@ def pack(
         raise ArgumentError(f"group: {format} has a factor for {only} steps of k; got {group}. Leave it out")
     k, n = plain.shape
     size = only if only is not None else k if group is None else integer_from(1, group)
-    if size not in (*GROUPS, only, k):
+    if size is None or size not in (*GROUPS, only, k):
         raise ArgumentError(f"group: must be 32, 64 or 128, or all k = {k}; got {shown(group)}. Take one")
     groups = -(-k // size)
     parts = padded(cast(plain, "float32"), groups * size, n).reshape(groups, size, n)
