@@ -135,11 +135,10 @@ def test_a_checkpoint_in_the_order_of_activations_gives_its_numbers() -> None:
     torch.testing.assert_close(result.double(), small.double() @ numbers, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("decode", [False, True])
-def test_x_follows_the_order_in_the_machine(decode: bool) -> None:
+def test_x_follows_the_order_in_the_machine() -> None:
     model, numbers = ordered_model(104, 16, 32)
     x = torch.randn(3, 104).half().requires_grad_()
-    result = quantised.matmul(x, model[0].packed_weight, device="machine", decode=decode)
+    result = quantised.matmul(x, model[0].packed_weight, device="machine")
     torch.testing.assert_close(result.double(), x.double() @ numbers, rtol=2e-3, atol=2e-3)
     (gradient,) = torch.autograd.grad(result.sum(), x)
     torch.testing.assert_close(gradient.double(), numbers.sum(1).expand(3, 104), rtol=2e-3, atol=4e-3)
@@ -177,3 +176,5 @@ def test_experts_have_no_order() -> None:
         quantised.stack([weight, weight])
     with pytest.raises(lapidist.LapidistError, match=r"x: must have k = 200 columns, .*; got \(3, 256\)"):
         model(torch.zeros(3, 256).half())
+    with pytest.raises(lapidist.LapidistError, match="weight: must be where x is, on meta; got one on cpu"):
+        model(torch.zeros(3, 200, device="meta").half())

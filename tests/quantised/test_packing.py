@@ -202,7 +202,7 @@ def test_packed_bits_stay_as_they_were(format: str, more: Any, sums: list[int]) 
         (lambda: quantised.from_gptq(WORDS, np.ones((1, 8))), "scales: must be float32, float16"),
         (
             lambda: quantised.from_gptq(WORDS, np.ones((4, 8), "f4"), None, np.arange(128)[::-1] // 43),
-            r"g_idx: must name each group for 32 rows, .*; got \[43, 43, 42\]",
+            r"g_idx: must name groups 0 to 3 for 32 rows each, .*; got \[43, 43, 42\]",
         ),
         (lambda: quantised.from_mxfp4(np.zeros((2, 8, 2, 16), "u1"), 0), "blocks: must be bytes"),
         (

@@ -274,10 +274,7 @@ def x_of_8_bits(name: str) -> Knob:
     return Knob("X_OF_8_BITS", said, lambda values: int(BYTES[values[name]] == 1), MACRO)
 
 
-STEPS: Knobs = (
-    Knob("GROUP", "steps of k with a factor; 0: a column has one"),
-    Knob("STEPS_BEHIND", "steps of the codes that rows of x do not have", 0),
-)
+GROUP = Knob("GROUP", "steps of k with a factor; 0: a column has one")
 FEW_BITS: Knobs = (
     *COMMON,
     Knob("FORMAT", "of weights: 0 int4, 1 mxfp4, 2 int8, 3 e4m3, 4 nvfp4 (quantised/decode.cuh)"),
@@ -293,7 +290,7 @@ SKINNY: Knobs = (
     x_of_8_bits("X"),
     STORED_AS_READ,
     Knob("BIAS", "1: a number for each column is added"),
-    *STEPS,
+    GROUP,
     Knob("ROWS_OF_8", "eights of rows of x"),
     Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
     *MODES,
@@ -308,7 +305,8 @@ STREAMED: Knobs = (
     *TILE,
     *(knob for knob in FEW_BITS if knob not in COMMON and knob.name != "WARPS"),
     Knob("BIAS", "1: a number for each column is added"),
-    *STEPS,
+    GROUP,
+    Knob("STEPS_BEHIND", "steps of the codes that gathered rows of x do not have", 0),
     *REDUCTION,
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
     Knob("PARTS", "blocks of a cluster, which share k"),

@@ -225,7 +225,8 @@ def by_few_rows(
     rows = Rows(count_of(problem, x), problem.d.row_stride, problem.m, modes)
     described = plain.described(weight, activations, out.dtype)
     launch = plain.by_few_rows(rows, described, end, backend, exact)
-    at = activations.addresses(described.x_row) | {"D": out} | plain.arrays_by_name(weight)
+    at = activations.addresses(plain.row_of_x(rows, described, backend.chip)) | {"D": out}
+    at |= plain.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
     plain.start(launch, at, x, backend, words)
 

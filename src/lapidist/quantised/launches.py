@@ -40,7 +40,7 @@ ROWS_OF_SKINNY = 4
 def knobs_of_streamed(weight: Weight, config: Streamed, gathered: bool = False) -> dict[str, object]:
     return (
         weight.knobs_of_format()
-        | weight.knobs_of_steps(boxes=not gathered)
+        | weight.group_knob
         | {
             "T": TYPES[weight.dtype].c_type,
             "BN": config.rows,
@@ -52,6 +52,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed, gathered: bool = False) 
             "RESIDENT": config.resident,
             "REGISTERS": config.registers,
             "REGISTERS_LEFT": REGISTERS_LEFT,
+            "STEPS_BEHIND": weight.steps - weight.streamed_row if gathered else 0,  # TMA gives zeros
         }
         | ({"Scalar": "float", "Sum": SUMS[weight.dtype]} if weight.x_bytes == 1 else {})
         | ({"Out": TYPES[weight.out].c_type} if weight.out else {})
@@ -88,8 +89,9 @@ def streaming(
     parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (128 // weight.x_bytes, config.rows), (weight.x_row, rows.total)
-        of_x = TensorMap(at["A"], weight.dtype, extents, (weight.x_bytes * weight.x_row,), box, swizzle=128)
+        row, box = weight.streamed_row, (128 // weight.x_bytes, config.rows)
+        bytes_of_row = (weight.x_bytes * row,)
+        of_x = TensorMap(at["A"], weight.dtype, (row, rows.total), bytes_of_row, box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 
     return Launch(
@@ -140,13 +142,13 @@ def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
 def multiplying(
     rows: Rows, weight: Weight, end: End, config: Skinny, architecture: str, assembled: bool = True
 ) -> Launch:
-    knobs = weight.knobs(config.warps) | weight.knobs_of_steps() | end.knobs | rows.modes.defines()
+    knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | rows.modes.defines()
     knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
     if weight.out:
         knobs["Out"] = TYPES[weight.out].c_type
     named = SKINNY_BYTES if weight.x_bytes == 1 else SKINNY
     parameters = parameters_with(named, rows.modes, end.operands)
-    numbers = {"a_row": weight.x_row, "d_row": rows.step, "m": rows.total, "n": weight.n}
+    numbers = {"a_row": weight.steps, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)

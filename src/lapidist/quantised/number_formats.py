@@ -47,6 +47,11 @@ def group_of_column(k: int) -> int:
     return max(k, min(GROUPS))
 
 
+def group_sizes(k: int, only: int | None) -> list[int]:
+    """The steps of k that a factor may have; `only`: what a format has."""
+    return [group_of_column(k), *GROUPS] if only is None else [only]
+
+
 def format_named(name: object, argument: str = "format") -> Format:
     if isinstance(name, str) and name in FORMATS:
         return FORMATS[name]

@@ -10,7 +10,7 @@ import numpy as np
 
 from lapidist.calls.call import FewBits
 from lapidist.dtypes import numpy_dtype
-from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import (
     QUARTERS,
@@ -25,12 +25,11 @@ from lapidist.quantised.fragment_order import (
 from lapidist.quantised.number_formats import (
     BLOCK,
     GROUP_OF,
-    GROUPS,
     SCALE_TYPES,
     SYMMETRIC_ZERO,
     Format,
     format_named,
-    group_of_column,
+    group_sizes,
     scales_as_numbers,
     steps_of_codes,
     values_of,
@@ -188,7 +187,8 @@ def of_layout(
 
 def require_layout(layout: list[int]) -> None:
     known = len(layout) == 5 and layout[3] in range(len(SCALE_TYPES))
-    if not known or layout[4] not in range(len(ORDER_OF_FORMATS)):
+    known = known and layout[4] in range(len(ORDER_OF_FORMATS))
+    if not known or layout[2] not in group_sizes(layout[0], GROUP_OF.get(ORDER_OF_FORMATS[layout[4]])):
         raise ArgumentError(
             f"state: layout must be k, n, group, and the numbers of a type of factors and of a format; got"
             f" {layout}. Pass what PackedWeight.state_dict() returned, of no later version"
@@ -253,8 +253,7 @@ def require_groups(k: int, n: int, shape: tuple[int, ...], name: str, only: int 
     """The steps of k in a group, from the shape of factors; the last may have fewer. `only`: what the format
     has.
     """
-    sizes = [group_of_column(k), *GROUPS] if only is None else [only]
-    group = next((size for size in sizes if shape == (-(-k // size), n)), None)
+    group = next((size for size in group_sizes(k, only) if shape == (-(-k // size), n)), None)
     if group is None or not k:
         steps = "32, 64 or 128, or all" if only is None else str(only)
         raise ShapeError(
@@ -314,6 +313,10 @@ def columns_in_order(x: Any, order: Any) -> Any:
         )
     if framework_of(x) != "torch":
         return x[..., order]
+    if x.device != order.device:
+        raise DeviceError(
+            f"weight: must be where x is, on {x.device}; got one on {order.device}. Move it with .to()"
+        )
     if x.dtype.itemsize == 1:  # torch gathers no floats of 8 bits
         import torch
 

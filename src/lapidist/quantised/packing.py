@@ -58,7 +58,7 @@ def pack(
         raise ArgumentError(f"group: {format} has a factor for {only} steps of k; got {group}. Leave it out")
     k, n = plain.shape
     size = only if only is not None else k if group is None else integer_from(1, group)
-    if size not in (*GROUPS, only, k):
+    if size is None or size not in (*GROUPS, only, k):
         raise ArgumentError(f"group: must be 32, 64 or 128, or all k = {k}; got {shown(group)}. Take one")
     groups = -(-k // size)
     parts = padded(cast(plain, "float32"), groups * size, n).reshape(groups, size, n)
@@ -142,7 +142,7 @@ def order_of(groups: Any, group: int) -> Any:
     order = np.argsort(groups, kind="stable").astype(np.int32)
     if not np.array_equal(groups[order], expected):
         raise ArgumentError(
-            f"g_idx: must name each group for {group} rows, and the last one for what is left; got"
+            f"g_idx: must name groups 0 to {expected[-1]} for {group} rows each, the last for the rest; got"
             f" {shown(np.unique(groups, return_counts=True)[1].tolist())}. Pass that of the whole layer"
         )
     return order

@@ -38,8 +38,8 @@ class Weight(NamedTuple):
         return steps_of_codes(self.k, self.group)
 
     @property
-    def x_row(self) -> int:
-        """Elements from row to row of x. Rows begin at vectors: others are copied, with zeros behind."""
+    def streamed_row(self) -> int:
+        """Elements from row to row of x for streamed, whose rows begin at vectors."""
         return self.steps if self.k * self.x_bytes % VECTOR_BYTES else self.k
 
     @property
@@ -71,10 +71,9 @@ class Weight(NamedTuple):
             "ZEROS": int(self.zeros),
         }
 
-    def knobs_of_steps(self, boxes: bool = False) -> dict[str, object]:
-        """`boxes`: TMA loads x, which gives zeros behind its rows."""
-        behind = 0 if boxes else self.steps - self.x_row
-        return {"GROUP": 0 if self.of_column else self.group, "STEPS_BEHIND": behind}
+    @property
+    def group_knob(self) -> dict[str, object]:
+        return {"GROUP": 0 if self.of_column else self.group}
 
     def knobs(self, warps: int) -> dict[str, object]:
         """Of mma.sync, which multiplies 8 bits as halves."""

@@ -43,15 +43,11 @@ __device__ __forceinline__ Pair pair_at(const signed char* x) {
 
 struct Activations {  // 2 of each 8 steps of a row of x, for each eight rows
   Pair at[ROWS_OF_8][8];
-  // Rows end at whole eights: behind them is another row, or nothing.
-  __device__ __forceinline__ void read(const Lines& lines, int block, int blocks) {
-    const int left = (blocks - block) * BLOCK - STEPS_BEHIND;
+  __device__ __forceinline__ void read(const Lines& lines, int block) {
 #pragma unroll
     for (int i = 0; i < ROWS_OF_8; ++i)
 #pragma unroll
-      for (int eight = 0; eight < 8; ++eight)
-        at[i][eight] =
-            STEPS_BEHIND > 0 && 8 * eight >= left ? 0 : pair_at(lines.at[i] + block * BLOCK + 8 * eight);
+      for (int eight = 0; eight < 8; ++eight) at[i][eight] = pair_at(lines.at[i] + block * BLOCK + 8 * eight);
   }
 };
 
@@ -147,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (warp + i * WARPS < blocks) place.load(stages[i], warp + i * WARPS);
   Activations x[X_AHEAD];
   const Lines lines(A, a_row, first, last, g, t, MODES_PASSED);
-  if constexpr (X_AHEAD > 1) x[0].read(lines, min_of(warp, blocks - 1), blocks);
+  if constexpr (X_AHEAD > 1) x[0].read(lines, min_of(warp, blocks - 1));
 
   float sums[ROWS_OF_8][4] = {};
   for (int begin = warp; begin < blocks; begin += WARPS * TILES_AHEAD) {
@@ -155,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     for (int i = 0; i < TILES_AHEAD; ++i) {
       const int block = begin + i * WARPS, next = block + (X_AHEAD - 1) * WARPS;
       if (block >= blocks) break;
-      x[(i + X_AHEAD - 1) % X_AHEAD].read(lines, min_of(next, blocks - 1), blocks);
+      x[(i + X_AHEAD - 1) % X_AHEAD].read(lines, min_of(next, blocks - 1));
 #pragma unroll
       for (int group = 0; group < GROUPS; ++group) {
         const unsigned of_columns[2] = {stages[i].zero(group, 0), stages[i].zero(group, 1)};
