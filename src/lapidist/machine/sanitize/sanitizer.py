@@ -89,6 +89,7 @@ class Sanitizer(Observer):
         self.warpgroups = Warpgroups(m)
         self.definedness = m.definedness = Definedness(m, self.unused)
         self.shuffled_from_nobody = self.definedness.shuffled_from_nobody  # type: ignore[method-assign]
+        self.executed = self.definedness.executed  # type: ignore[method-assign]
         self.counted, self.transferred = counter.counted, counter.transferred  # type: ignore[method-assign]
         self.own = OwnMemory(m, self.shared, self.definedness)
         self.updates = LostUpdates(m, self.clocks)
@@ -340,9 +341,6 @@ class Sanitizer(Observer):
     def multiplied(self, product: PendingProduct) -> None:
         self.counter.multiplied(product)
         self.warpgroups.multiplied(product.g, product.site)
-
-    def executed(self, number: int, lanes: Lanes) -> None:
-        self.definedness.executed(number, lanes)
 
     def warp_met(self, g: Lanes, mask: Array) -> None:
         self.clocks.meet_named(warp_number(g), mask)
