@@ -189,7 +189,9 @@ def touched_by(scheduler: Scheduler, earlier: Earlier | None) -> Earlier:
     """What the next launch is to know, where the launches before are known."""
     if earlier is None or not isinstance(scheduler, FuzzedScheduler):
         return Earlier()
-    return scheduler.sanitizer.launches.of_this(scheduler.sanitizer.globals)
+    return scheduler.sanitizer.launches.of_this(
+        scheduler.sanitizer.globals, scheduler.sanitizer.only_read
+    )
 
 
 # ---- checks before anything runs ----

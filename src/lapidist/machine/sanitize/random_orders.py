@@ -172,8 +172,9 @@ class FuzzedScheduler(Scheduler):
 
     def step_together(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups[number]
-        self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
-        self.sanitizer.definedness.enter(lanes)
+        if self.sanitizer.suspects.loads.get(cohort.first_warp):
+            self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
+        self.sanitizer.definedness.enter(cohort.first_warp)
         super().step(cohort, number)
         most = min(REDRAW - 1 - (self.picks - self.drawn), self.budget - self.m.steps)
         if cohort is self.winner and most > 0 and not self.lazy.engine and len(cohort.groups) == 1:
