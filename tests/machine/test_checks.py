@@ -178,7 +178,10 @@ def test_other_values_in_words(source: Path) -> None:
         check(3, (1, 1, 1), (1, 1, 1))
     with pytest.raises(ArgumentError, match=r"parameter 1 \(out\) has no value"):
         check(text, (1, 1, 1), (1, 1, 1), x)
-    for value, words in ((x, "parameter n is a .u32, not a pointer"), (2.5, "parameter n is a .u32; a float")):
+    for value, words in (
+        (x, "parameter n is a .u32, not a pointer"),
+        (2.5, "parameter n is a .u32; a float"),
+    ):
         with pytest.raises(ArgumentError, match=words):
             check(RawKernel.code, (1, 1, 1), (32, 1, 1), x, value, define={"FACTOR": 5})
     with pytest.raises(ArgumentError, match="Compilers number parameters: give them by position"):

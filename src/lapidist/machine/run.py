@@ -131,9 +131,8 @@ def run(
     blocks run at a time; with `in_order`, a schedule starts them in order, as many as a chip holds. `budget`
     is how many blocks of code may be executed in all, and `memory_budget` how many bytes the machine may
     take beside the launch's own memory. `watch` hears of what happens, `on_progress` of blocks that start.
-    `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on. Without
-    one a sanitized run ends at the first broken rule, be it a warning. `earlier` is what the launches before
-    did, which a sanitized launch overlaps."""
+    `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on; without
+    one, warnings end it, too. `earlier` is what launches before did, which a sanitized one overlaps."""
     require_launch(launch)
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():
@@ -189,7 +188,7 @@ def touched_by(scheduler: Scheduler, earlier: Earlier | None) -> Earlier:
     """What the next launch is to know, where the launches before are known."""
     if earlier is None or not isinstance(scheduler, FuzzedScheduler):
         return Earlier()
-    return scheduler.sanitizer.launches.of_this(scheduler.sanitizer.globals)
+    return scheduler.sanitizer.launches.of_this(scheduler.sanitizer.globals, scheduler.sanitizer.only_read)
 
 
 # ---- checks before anything runs ----

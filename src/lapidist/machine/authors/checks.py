@@ -104,7 +104,7 @@ def launch_of(
         values[text.scratch.parameter] = scratch_memory(text.scratch.nbytes * math.prod(grid))
     shared, clusters = shared_bytes or text.shared_bytes, cluster if cluster != (1, 1, 1) else text.cluster
     named = {f"{text.entry}_param_{n}": f"parameter {name}" for n, name in enumerate(text.parameters)}
-    arguments = dict(enumerate(values))
+    arguments: dict[str | int, Argument] = dict(enumerate(values))
     try:
         launch = make_launch(text.ptx, text.entry, grid, threads, arguments, shared, clusters, memory)
     except ArgumentError as error:

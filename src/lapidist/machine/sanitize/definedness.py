@@ -89,8 +89,8 @@ class Definedness:
             for name, _ in self.unset:
                 self.origins.setdefault(name, Origin(f"{name}, which was never set"))
 
-    def enter(self, g: Lanes) -> None:
-        self.warp = warp_number(g)
+    def enter(self, warp: int) -> None:
+        self.warp = warp
         self.bits = self.warps.get(self.warp, {})
         self.on = self.unused.enter(self.warp) or bool(self.bits)
         self.storing = None

@@ -10,8 +10,9 @@ from itertools import groupby
 import numpy as np
 
 from lapidist.machine.memory import Address
+from lapidist.machine.sanitize.only_read import OnlyRead
 from lapidist.machine.sanitize.sanitizer import Sanitizer
-from lapidist.machine.sanitize.shadow import Shadow, reading, shadow_of
+from lapidist.machine.sanitize.shadow import Shadow, reading
 
 Array = np.ndarray
 WARP = 32
@@ -25,7 +26,7 @@ class Reads:
     """What a block loads from one range: its grains, a row a warp, and of each the lane and the load. `parts`
     are noted one after the other: loads of values that the block leaves unused, by their site, and others."""
 
-    shadow: Shadow
+    shadow: Shadow | OnlyRead
     at: Array
     lanes: Array
     sites: Array
@@ -36,7 +37,7 @@ class Reads:
 def reads_of(s: Sanitizer, loads: list[Load], rows: int, single: frozenset[int]) -> list[Reads] | None:
     """All loads of a run, by range; None if one is not of a kind that can be noted together. `single` are
     those of which each warp has one address."""
-    ranges: dict[int, tuple[Shadow, list[Load]]] = {}
+    ranges: dict[int, tuple[Shadow | OnlyRead, list[Load]]] = {}
     for load in loads:
         address, offset, size, _ = load
         if address.space == "shared":
@@ -47,9 +48,10 @@ def reads_of(s: Sanitizer, loads: list[Load], rows: int, single: frozenset[int])
                 return None
             if s.m.overlaps or s.m.heap.space is not None:
                 return None
-            if s.ranges.are_only_read(region.start):
+            noted = s.reads_of(region)
+            if noted is None:
                 continue
-            key, shadow = region.start, shadow_of(s.globals, region, s.grain, s.clocks)
+            key, shadow = region.start, noted
         elif address.space == "param":
             continue
         else:
@@ -65,7 +67,7 @@ def reads_of(s: Sanitizer, loads: list[Load], rows: int, single: frozenset[int])
 
 
 def of_range(
-    s: Sanitizer, start: int, shadow: Shadow, loads: list[Load], rows: int, single: frozenset[int]
+    s: Sanitizer, start: int, shadow: Shadow | OnlyRead, loads: list[Load], rows: int, single: frozenset[int]
 ) -> Reads | None:
     """The loads from one range of memory, in order; neighbours that are alike at once."""
     kinds, parts = list[tuple[int, int, int]](), list[Array]()

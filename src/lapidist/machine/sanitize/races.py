@@ -181,7 +181,7 @@ class Races:
         shadow = access.shadow
         near = self.near(warp) if shadow.readers else slice(None)
 
-        def find(some: Array) -> int:
+        def find(some: Array | slice) -> int:
             return shadow.racing_write(at[some], warp, near, self.clocks, access.level, self.scopes)
 
         index, equal = self.first(access, at, find)
@@ -189,11 +189,10 @@ class Races:
             who, where = self.name(int(shadow.writer[at[index]])), self.place(shadow.write_site[at[index]])
             self.report(access, index, f"{access.done} here, and written by {who} at {where}", equal=equal)
 
-    def first(self, access: Access, at: Array, find: Callable[[Array], int]) -> tuple[int, bool]:
+    def first(self, access: Access, at: Array, find: Callable[[Array | slice], int]) -> tuple[int, bool]:
         """Index into `at` of what meets a write, as `find` has it of some of them, or -1; and whether it
         stores only what the other one stored, as then do all that meet one."""
-        every = np.arange(len(at))
-        index = find(every)
+        index = find(slice(None))
         if index < 0 or access.kind != "store" or access.level or self.storing is None:
             return index, False
         changes, stores = self.storing.changes(), len(access.positions)
@@ -201,7 +200,7 @@ class Races:
             changes = np.array([changes.any()])
         if access.shadow.level[at[index]] or not access.shadow.generic[at[index]] or len(changes) != stores:
             return index, False
-        unequal = every[np.repeat(changes, len(at) // stores)]
+        unequal = np.flatnonzero(np.repeat(changes, len(at) // stores))
         other = find(unequal) if len(unequal) else -1
         return (index, True) if other < 0 else (int(unequal[other]), False)
 

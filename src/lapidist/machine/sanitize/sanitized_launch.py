@@ -13,6 +13,7 @@ import numpy as np
 from lapidist.machine.faults import Race
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.sanitize.clocks import Clocks
+from lapidist.machine.sanitize.only_read import OnlyRead
 from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.state import Machine
@@ -101,7 +102,7 @@ class LaunchOrder:
                 )
                 self.m.report(self.m.fault(Race, rule, site, g, row if g.n > 1 else 0, int(addresses[row])))
 
-    def of_this(self, shadows: dict[int, Shadow]) -> Earlier:
+    def of_this(self, shadows: dict[int, Shadow], only_read: dict[int, OnlyRead]) -> Earlier:
         """What the next launch is to know: of the launches before this one, too, unless every block has
         waited for them. If all blocks let it start before they waited, its own wait is for both."""
         lines = np.array([i.site.line for i in self.m.program.kernel.instructions], np.int32)
@@ -115,15 +116,16 @@ class LaunchOrder:
                 before = self.earlier.touched
         for shadow in shadows.values():
             shadow.replay()
-        mine = [
-            Touched(
-                self.m.program.kernel.name,
-                start & -16,
-                shadow.grain,
-                np.where(shadow.written > 0, lines[shadow.write_site], 0),
-                np.where((shadow.read > 0).any(axis=1), lines[shadow.read_site], 0),
-                shadow.level > 0,
-            )
-            for start, shadow in shadows.items()
-        ]
+        name, mine = self.m.program.kernel.name, list[Touched]()
+        for start, shadow in shadows.items():
+            written = np.where(shadow.written > 0, lines[shadow.write_site], 0)
+            read = np.where((shadow.read > 0).any(axis=1), lines[shadow.read_site], 0)
+            if start in only_read:  # TMA read there, too
+                read = np.maximum(read, only_read[start].lines(lines))
+            mine.append(Touched(name, start & -16, shadow.grain, written, read, shadow.level > 0))
+        for start, noted in only_read.items():
+            if start not in shadows:
+                read = noted.lines(lines)
+                nothing = np.zeros_like(read)
+                mine.append(Touched(name, start & -16, noted.grain, nothing, read, nothing > 0))
         return Earlier(True, [*before, *mine], unwaited)

@@ -16,12 +16,13 @@ from lapidist.machine.lanes import SHARED_START, Lanes, indices
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
-from lapidist.machine.ptx.syntax_tree import TYPE_BYTES
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Imm
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
 from lapidist.machine.sanitize.definedness import Definedness
 from lapidist.machine.sanitize.equal_stores import Storing, Values
 from lapidist.machine.sanitize.lost_updates import LostUpdates
 from lapidist.machine.sanitize.map_fences import MapFences
+from lapidist.machine.sanitize.only_read import OnlyRead, only_read_of
 from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.sanitize.own_memory import OwnMemory
 from lapidist.machine.sanitize.proxies import Proxies
@@ -37,14 +38,18 @@ from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 Array = np.ndarray
+MATRICES = ("wmma", "wgmma")  # they access memory by elements, of any size
 
 
 def smallest_access(program: Program, element_sizes: list[int]) -> int:
-    """Bytes of the kernel's narrowest access to memory that threads share, four at most: the grain at which
+    """Bytes of the kernel's narrowest access to memory that threads share, eight at most: the grain at which
     races are looked for. `element_sizes` are those of the tensor maps.
     """
-    smallest = min([4, *element_sizes])
-    for i in program.kernel.instructions:
+    code = program.kernel.instructions
+    smallest = min([4 if any(i.opcode in MATRICES or "bulk" in i.mods for i in code) else 8, *element_sizes])
+    for i in code:
+        if i.opcode == "cp" and len(i.operands) > 2 and isinstance(i.operands[2], Imm):
+            smallest = min(smallest, i.operands[2].value)
         if i.opcode in ("ld", "st", "atom", "red") and not {"param", "local"} & set(i.mods):
             kinds = [mod for mod in i.mods if mod in TYPE_BYTES]
             smallest = min([smallest, *(int(code_of(kind)[1:]) for kind in kinds)])
@@ -67,6 +72,7 @@ class Sanitizer(Observer):
         self.shared = Shadow(size, self.grain, self.clocks.agents, readers, clusters)
         self.readers_under_way = 0
         self.globals: dict[int, Shadow] = {}
+        self.only_read: dict[int, OnlyRead] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
         self.completed: dict[int, Message] = {}
         # Lanes that arrived in that phase, by mbarrier and warp.
@@ -83,6 +89,7 @@ class Sanitizer(Observer):
         self.warpgroups = Warpgroups(m)
         self.definedness = m.definedness = Definedness(m, self.unused)
         self.shuffled_from_nobody = self.definedness.shuffled_from_nobody  # type: ignore[method-assign]
+        self.executed = self.definedness.executed  # type: ignore[method-assign]
         self.counted, self.transferred = counter.counted, counter.transferred  # type: ignore[method-assign]
         self.own = OwnMemory(m, self.shared, self.definedness)
         self.updates = LostUpdates(m, self.clocks)
@@ -144,15 +151,22 @@ class Sanitizer(Observer):
             return False
         if self.m.heap.space is not None or region.undefined is not None:
             return False
-        warp, only_read = g.cohort.first_warp, self.ranges.are_only_read(region.start)
-        shadow = self.globals.get(region.start)
-        if not only_read and (shadow is None or shadow.ever_written):
+        warp, shadow = g.cohort.first_warp, self.reads_of(region)
+        if shadow is not None and shadow.ever_written:
             return False
         self.clocks.touch(warp, g.lane)
-        if shadow is not None and not only_read:
+        if shadow is not None:
             at = shadow.grains(addresses.astype(np.int64) + (offset - (region.start & -16)), size)
             shadow.log_read(at, warp, self.clocks.now(warp), site, lanes)
         return True
+
+    def reads_of(self, region: Region) -> Shadow | OnlyRead | None:
+        """Where plain reads of a range are noted, if anybody asks who read it."""
+        if not self.ranges.are_only_read(region.start):
+            return shadow_of(self.globals, region, self.grain, self.clocks)
+        if not self.ranges.keeps_reads:
+            return None
+        return only_read_of(self.only_read, region, self.grain, len(self.m.program.kernel.instructions))
 
     def touch_shared(
         self,
@@ -327,9 +341,6 @@ class Sanitizer(Observer):
     def multiplied(self, product: PendingProduct) -> None:
         self.counter.multiplied(product)
         self.warpgroups.multiplied(product.g, product.site)
-
-    def executed(self, number: int, lanes: Lanes) -> None:
-        self.definedness.executed(number, lanes)
 
     def warp_met(self, g: Lanes, mask: Array) -> None:
         self.clocks.meet_named(warp_number(g), mask)

@@ -88,10 +88,7 @@ class Shadow:
 
     def grains(self, positions: Array, size: int) -> Array:
         """Grain numbers that accesses of `size` bytes at these byte positions touch."""
-        first = positions // self.grain
-        if size <= self.grain:
-            return first
-        return (first[:, None] + np.arange(size // self.grain)).reshape(-1)
+        return grains_of(positions, size, self.grain)
 
     def racing_write(
         self, at: Array, warp: int, near: slice, clocks: Clocks, level: int, scopes: Scopes
@@ -348,6 +345,13 @@ class Shadow:
         new = ~((self.reader[at] == agent) & (self.read[at] >= moment)).any(axis=1)
         self.note_read(at[new], 0, agent, moment, site, lanes[new])
         self.last_read[agent] = max(last, moment)
+
+
+def grains_of(positions: Array, size: int, grain: int) -> Array:
+    first = positions // grain
+    if size <= grain:
+        return first
+    return (first[:, None] + np.arange(size // grain)).reshape(-1)
 
 
 def reading(site: Array | int, lane: Array | int) -> Array:

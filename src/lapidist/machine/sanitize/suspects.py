@@ -116,9 +116,7 @@ class Suspects:
         """Follow lanes of a warp into a block: values that it reads are used, values that it overwrites
         are gone."""
         warp = warp_number(g)
-        loads = self.loads.get(warp)
-        if not loads:
-            return
+        loads = self.loads.get(warp, [])
         entering, unsettled = mask_of(g), []
         for load in loads:
             mine, elsewhere = load.lanes & entering, load.lanes & ~entering

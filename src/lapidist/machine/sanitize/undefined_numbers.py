@@ -1,4 +1,4 @@
-"""Arithmetic on numbers in floating point: where an operand has an undefined bit, all of the result is undefined.
+"""Arithmetic on numbers in floating point: a value that is followed passes from any operand to all of the result.
 
 Most instructions of a kernel that multiplies are of this kind, so they are followed by fewer steps than others."""
 

@@ -23,6 +23,7 @@ from lapidist.machine.sanitize.clocks import Clocks
 from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.sanitize.undefined_bits import ONE, targets
+from lapidist.machine.sanitize.undefined_numbers import arithmetic_of
 from lapidist.machine.state import Machine
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class UnusedReads:
         self.reads: dict[int, list[Read | None]] = {}  # by warp, a load each bit
         self.waiting: dict[int, Array] = {}  # by shadow, how many lanes read each grain and wait
         self.named = cache(lambda site: frozenset(name for part in effects(self.code[site]) for name in part))
+        self.arithmetic = cache(lambda site: arithmetic_of(self.code[site]))
 
     # -- reads --
 
@@ -212,6 +214,12 @@ class UnusedReads:
         """Called before each instruction while the warp has values that are followed."""
         i = self.code[site]
         if self.words.keys().isdisjoint(self.named(site)):
+            return
+        arithmetic = self.arithmetic(site)
+        if arithmetic is not None:
+            held = [self.words[name] for name in arithmetic.sources if name in self.words]
+            words = np.bitwise_or.reduce(held)[:, g.lane] if held else 0
+            self.put(arithmetic.target, g.lane, words)
             return
         chooser = None
         if i.predicate is not None:

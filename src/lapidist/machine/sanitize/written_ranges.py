@@ -42,5 +42,5 @@ class WrittenRanges:
             self.strays += 1
 
     def are_only_read(self, start: int) -> bool:
-        """Whether nobody asks who read the range that starts here."""
-        return not (self.anywhere or self.keeps_reads or start in self.written)
+        """Whether the launch writes nothing to the range that starts here."""
+        return not (self.anywhere or start in self.written)
