@@ -35,7 +35,7 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
 from lapidist.frameworks.arrays import HOST, Operand, evenly, operand_of
 from lapidist.frameworks.real_views import real_view
-from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, square_for
+from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, tile_for
 from lapidist.planning.widening_pass import COLUMNS, ROWS, Widening
 from lapidist.problems.problem import OTHER_HALF
 
@@ -142,7 +142,7 @@ class ComplexProduct(RealForms):
         both = a.dtype == b.dtype and types.precision == IEEE and not (types.invariant or self.bound.parts)
         if not both or a.dtype not in COMPLEX_OF_NUMPY or any(choice is not None for choice in chosen):
             return None
-        return square_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
+        return tile_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
 
     def _in_squares(self, square: Square, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
         """The product by one launch, where each operand steps evenly through the batch."""

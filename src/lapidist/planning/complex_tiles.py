@@ -1,4 +1,5 @@
-"""The launch that multiplies small matrices of complex numbers where they lie (cuda/gemm/complex_tile.cu)."""
+"""The launch that multiplies complex numbers where they lie: small matrices on CUDA cores (gemm/complex_tile.cu),
+doubles on tensor cores (gemm/complex_mma.cu)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
 from lapidist.device import Device
-from lapidist.dtypes import TYPES
+from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import Launch, ParameterBlock
 from lapidist.planning.widening_pass import overlaps_on
 
@@ -47,16 +48,65 @@ class Square(NamedTuple):
     parts: int = 1
 
     @property
+    def entry(self) -> str:
+        return "complex_tile"
+
+    @property
     def threads(self) -> int:
         return self.side**2 // (self.rows * self.columns)
 
-    def squares(self, m: int, n: int) -> tuple[int, int]:
+    @property
+    def shared_bytes(self) -> int:
+        """Beside what the source declares."""
+        return 0
+
+    @property
+    def macros(self) -> dict[str, int]:
+        names = "SIDE", "THREAD_ROWS", "THREAD_COLUMNS", "STEPS", "PARTS"
+        return dict(zip(names, self, strict=True))
+
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
         return -(-m // self.side), -(-n // self.side)
+
+
+class DoubleTile(NamedTuple):
+    """Results of a block, those of a warp, steps of k of a stage, stages, blocks on an SM, and blocks that share
+    k.
+    """
+
+    bm: int
+    bn: int
+    wm: int
+    wn: int
+    bk: int
+    stages: int
+    blocks: int
+    parts: int = 1
+
+    @property
+    def entry(self) -> str:
+        return "complex_mma"
+
+    @property
+    def threads(self) -> int:
+        return self.bm // self.wm * (self.bn // self.wn) * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stages * (self.bm + self.bn) * self.bk * size_of("complex128")
+
+    @property
+    def macros(self) -> dict[str, int]:
+        names = "BM", "BN", "WM", "WN", "BK", "STAGES", "BLOCKS", "PARTS"
+        return dict(zip(names, self, strict=True))
+
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        return -(-m // self.bm), -(-n // self.bn)
 
 
 @lru_cache(maxsize=256)
 def complex_tiles(
-    square: Square,
+    tile: Square | DoubleTile,
     part: str,
     extents: tuple[int, int, int],
     matrices: int,
@@ -72,11 +122,7 @@ def complex_tiles(
     macros = {
         "Part": TYPES[part].c_type,
         "OVERLAPS": int(overlaps),
-        "SIDE": square.side,
-        "THREAD_ROWS": square.rows,
-        "THREAD_COLUMNS": square.columns,
-        "STEPS": square.steps,
-        "PARTS": square.parts,
+        **tile.macros,
         "A_ALONG_K": int(a.row != 1),
         "B_ALONG_K": int(b.col != 1),
         **{f"{name}_CONJUGATED": int(x.conjugated) for name, x in zip("ABC", (a, b, c), strict=True)},
@@ -84,8 +130,9 @@ def complex_tiles(
         "BETA_REAL": int(imaginary[1] == 0),
         "READS_C": int(reads_c),
     }
-    binary = compile_kernel("gemm/complex_tile.cu", "complex_tile", macros, architecture, assembled=assembled)
-    tiles_m, tiles_n = square.squares(m, n)
+    source = f"gemm/{tile.entry}.cu"
+    binary = compile_kernel(source, tile.entry, macros, architecture, assembled=assembled)
+    tiles_m, tiles_n = tile.tiles(m, n)
     tiles = tiles_m * tiles_n
     steps = {
         f"{letter}_{name}": getattr(x, name) for letter, x in zip("abcd", lies, strict=True) for name in STEPS
@@ -96,10 +143,11 @@ def complex_tiles(
     content = bytes(parameters.pack({**sizes, **steps, **of_numbers}))
     return Launch(
         binary,
-        (tiles * matrices * square.parts, 1, 1),
-        (square.threads, 1, 1),
+        (tiles * matrices * tile.parts, 1, 1),
+        (tile.threads, 1, 1),
         content,
-        cluster=(square.parts, 1, 1),
+        tile.shared_bytes,
+        cluster=(tile.parts, 1, 1),
         overlaps=overlaps,
         parameters=parameters,
         patches=parameters.patches(),
@@ -114,8 +162,10 @@ LEAST, MOST, MOST_K = 17, 32, 64
 FEW, BLOCKS_AN_SM, MOST_PARTS, STEPS_OF_FEW = 25_000_000, 3, 8, 32
 
 
-def square_for(part: str, m: int, n: int, k: int, matrices: int, chip: Device) -> Square | None:
-    """The square that multiplies numbers where they lie; None: products of real numbers are faster."""
+def tile_for(
+    part: str, m: int, n: int, k: int, matrices: int, chip: Device
+) -> Square | DoubleTile | None:
+    """The tile that multiplies numbers where they lie; None: products of real numbers are faster."""
     if min(m, n) < LEAST:
         return None
     if max(m, n) <= MOST and k <= MOST_K:
@@ -123,7 +173,7 @@ def square_for(part: str, m: int, n: int, k: int, matrices: int, chip: Device) -
     few = Square(32, 4, 2, STEPS_OF_FEW)
     if part != "float32" or m * n * k * matrices > FEW:
         return None
-    blocks, parts = math.prod(few.squares(m, n)) * matrices, 1
+    blocks, parts = math.prod(few.tiles(m, n)) * matrices, 1
     most = MOST_PARTS if chip.capability[0] == 9 else 1  # clusters
     while 2 * parts <= min(most, k // STEPS_OF_FEW) and 2 * parts * blocks <= BLOCKS_AN_SM * chip.sms:
         parts *= 2
