@@ -104,9 +104,12 @@ class DoubleTile(NamedTuple):
         return -(-m // self.bm), -(-n // self.bn)
 
 
+Tile = Square | DoubleTile
+
+
 @lru_cache(maxsize=256)
 def complex_tiles(
-    tile: Square | DoubleTile,
+    tile: Tile,
     part: str,
     extents: tuple[int, int, int],
     matrices: int,
@@ -164,7 +167,7 @@ FEW, BLOCKS_AN_SM, MOST_PARTS, STEPS_OF_FEW = 25_000_000, 3, 8, 32
 
 def tile_for(
     part: str, m: int, n: int, k: int, matrices: int, chip: Device
-) -> Square | DoubleTile | None:
+) -> Tile | None:
     """The tile that multiplies numbers where they lie; None: products of real numbers are faster."""
     if min(m, n) < LEAST:
         return None
