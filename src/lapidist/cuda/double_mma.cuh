@@ -1,8 +1,8 @@
 // mma.sync of doubles: 16 x 8 sums, 8 steps of k (the lanes' parts: mma_instructions.cuh).
 #pragma once
 
-__device__ __forceinline__ void multiply_doubles(double (&sums)[4], const double (&top)[2], const double (&bottom)[2],
-                                                 double b0, double b1) {
+__device__ __forceinline__ void multiply_doubles(double (&sums)[4], const double (&top)[2],
+                                                 const double (&bottom)[2], double b0, double b1) {
 #if __CUDA_ARCH__ >= 900
   asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, "
       "%1, %2, %3};"

@@ -1,5 +1,6 @@
-"""The launch that multiplies complex numbers where they lie: small matrices on CUDA cores (gemm/complex_tile.cu),
-doubles on tensor cores (gemm/complex_mma.cu)."""
+"""The launch that multiplies complex numbers where they lie: small matrices on CUDA cores
+(gemm/complex_tile.cu), doubles on tensor cores (gemm/complex_mma.cu).
+"""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ class Square(NamedTuple):
 
 
 class DoubleTile(NamedTuple):
-    """Results of a block, those of a warp, steps of k of a stage, stages, blocks on an SM, and blocks that share
-    k.
+    """Results of a block, those of a warp, steps of k of a stage, stages, blocks on an SM, and blocks that
+    share k.
     """
 
     bm: int
@@ -165,9 +166,7 @@ LEAST, MOST, MOST_K = 17, 32, 64
 FEW, BLOCKS_AN_SM, MOST_PARTS, STEPS_OF_FEW = 25_000_000, 3, 8, 32
 
 
-def tile_for(
-    part: str, m: int, n: int, k: int, matrices: int, chip: Device
-) -> Tile | None:
+def tile_for(part: str, m: int, n: int, k: int, matrices: int, chip: Device) -> Tile | None:
     """The tile that multiplies numbers where they lie; None: products of real numbers are faster."""
     if min(m, n) < LEAST:
         return None

@@ -18,7 +18,7 @@
 
 constexpr int THREADS = BM / WM * (BN / WN) * 32, STEPS = BK / 8, ROWS = WM / 16, COLS = WN / 8;
 constexpr int A_NUMBERS = BM * BK, STAGE = (BM + BN) * BK;  // numbers
-constexpr int PITCH = BN + 1;                               // of joined sums: eight rows of two meet no bank twice
+constexpr int PITCH = BN + 1;  // of joined sums: eight rows of two meet no bank twice
 static_assert(sizeof(Complex) == 16, "one copy of cp.async");
 static_assert(STEPS % 2 == 0, "two fragments take turns: each stage starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 8 == 0, "warps have whole products");
@@ -119,10 +119,10 @@ struct Sums {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    complex_mma(const Complex* A, const Complex* B, const Complex* C, Complex* D, int m, int n, int k, int tiles_m,
-                int tiles, i64 a_row, i64 a_col, i64 a_matrix, i64 b_row, i64 b_col, i64 b_matrix, i64 c_row,
-                i64 c_col, i64 c_matrix, i64 d_row, i64 d_col, i64 d_matrix, Part alpha, Part beta, Part alpha_im,
-                Part beta_im) {
+    complex_mma(const Complex* A, const Complex* B, const Complex* C, Complex* D, int m, int n, int k,
+                int tiles_m, int tiles, i64 a_row, i64 a_col, i64 a_matrix, i64 b_row, i64 b_col,
+                i64 b_matrix, i64 c_row, i64 c_col, i64 c_matrix, i64 d_row, i64 d_col, i64 d_matrix,
+                Part alpha, Part beta, Part alpha_im, Part beta_im) {
   extern __shared__ __align__(128) Complex shared[];
   const int unit = blockIdx.x / PARTS, part = blockIdx.x % PARTS, matrix = unit / tiles;
   const int number = unit - matrix * tiles, in_band = RASTER * (tiles / tiles_m), band = number / in_band;
@@ -137,7 +137,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     wait_for_last_launch();
   }
   const auto start = [&](int stage, int left) {
-    if (left > 0) of_a.start(shared + stage * STAGE, left), of_b.start(shared + stage * STAGE + A_NUMBERS, left);
+    if (left > 0)
+      of_a.start(shared + stage * STAGE, left), of_b.start(shared + stage * STAGE + A_NUMBERS, left);
     cp_async_commit();  // also if none is left: waits count groups
   };
 #pragma unroll

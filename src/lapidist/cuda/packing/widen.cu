@@ -44,8 +44,8 @@ __device__ __forceinline__ Complex finished(Complex z, Part re, Part im) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    widen(const Part* A, Complex* D, int rows, int columns, int pitch, i64 a_row, i64 a_col, i64 a_matrix, Part re,
-          Part im INDEX_PARAMETERS LIST_PARAMETERS) {
+    widen(const Part* A, Complex* D, int rows, int columns, int pitch, i64 a_row, i64 a_col, i64 a_matrix,
+          Part re, Part im INDEX_PARAMETERS LIST_PARAMETERS) {
   // a column of the square is read across banks: rows are one number longer
   __shared__ Complex square[SIDE][SIDE + 1];
   const int across = (columns + SIDE - 1) / SIDE, squares = across * ((rows + SIDE - 1) / SIDE);
