@@ -105,7 +105,36 @@ class DoubleTile(NamedTuple):
         return -(-m // self.bm), -(-n // self.bn)
 
 
-Tile = Square | DoubleTile
+class SingleTile(NamedTuple):
+    bm: int
+    bn: int
+    bk: int
+    stages: int
+    blocks: int
+    parts: int = 1
+
+    @property
+    def entry(self) -> str:
+        return "complex_fma"
+
+    @property
+    def threads(self) -> int:
+        return self.bm * self.bn // 32
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stages * (self.bm + self.bn + 4) * self.bk * size_of("complex64")
+
+    @property
+    def macros(self) -> dict[str, int]:
+        names = "BM", "BN", "BK", "STAGES", "BLOCKS", "PARTS"
+        return dict(zip(names, self, strict=True))
+
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        return -(-m // self.bm), -(-n // self.bn)
+
+
+Tile = Square | DoubleTile | SingleTile
 
 
 @lru_cache(maxsize=256)

@@ -1,15 +1,18 @@
 // Products of complex numbers in double, on tensor cores, where they lie: D = alpha A B + beta C.
 //
-// A number is 16 bytes, so cp.async moves it alone, from any layout, and its parts are the fragments of four
-// products of real numbers:
+// Real and imaginary parts are fragments of four products of real numbers, with two sums an element:
 //
-//   shared memory            a lane's fragments            sums
-//   k ->                     A re, im  B re, im            re += re re      im += re im
-//   line  z z z z ...   ->                           ->    re -= im im      im += im re
+//   shared memory                    fragments         sums
+//   re: k ->       im: k ->          A re, A im        re += re re     im += re im
+//   line  r r r    line  i i i   ->  B re, B im   ->   re -= im im     im += im re
 //
-// A block has BM x BN results, a warp WM x WN of them. Lines of A and of B have BK numbers along k, whatever their
-// layout in memory. Number k of line l lies at k ^ swizzle(l): eight lanes that read two lines of four numbers, or
-// write eight lines of one, meet no bank twice. PARTS blocks of a cluster share k.
+// cp.async moves numbers of any layout part by part. Together they would be loaded from shared memory by fewer
+// instructions, but into registers that the tensor core does not take: the copies between them waited for the loads,
+// and the products behind them.
+//
+// A block has BM x BN results, a warp WM x WN of them. Lines of A and of B have BK numbers along k. Number k of line l
+// lies at k ^ swizzle(l): half a warp reads four lines of four numbers, writes one line or 16 of one number, and meets
+// no bank twice. PARTS blocks of a cluster share k.
 #include "config.cuh"
 #include "double_mma.cuh"
 #include "gemm/complex/results.cuh"
@@ -17,21 +20,19 @@
 #include "ptx.cuh"
 
 constexpr int THREADS = BM / WM * (BN / WN) * 32, STEPS = BK / 8, ROWS = WM / 16, COLS = WN / 8;
-constexpr int A_NUMBERS = BM * BK, STAGE = (BM + BN) * BK;  // numbers
+constexpr int A_PARTS = 2 * BM * BK, STAGE = A_PARTS + 2 * BN * BK;  // doubles
 constexpr int PITCH = BN + 1;  // of joined sums: eight rows of two meet no bank twice
-static_assert(sizeof(Complex) == 16, "one copy of cp.async");
-static_assert(STEPS % 2 == 0, "two fragments take turns: each stage starts with the first");
-static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 8 == 0, "warps have whole products");
-static_assert(PARTS == 1 || BM * PITCH <= STAGES * STAGE, "sums are joined in the place of the stages");
+static_assert(BK == 16, "lines are 16 places, in which swizzles permute");
+static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 16 == 0, "warps have whole products");
+static_assert(PARTS == 1 || 2 * BM * PITCH <= STAGES * STAGE, "sums are joined in the place of the stages");
 
-__device__ __forceinline__ int swizzle(int line) { return line % 2 * 4 + line / 2 % 4; }
+__device__ __forceinline__ int swizzle(int line) { return line % 4 * 4 + line / 4 % 4; }
 
 // A thread's copies of one operand: numbers of one k (ALONG_K: those of a line touch), or of one line.
 template <int Lines, bool ALONG_K>
 struct Copies {
   static constexpr int EACH = Lines * BK / THREADS, JUMP = THREADS / (ALONG_K ? BK : Lines);
   static_assert(EACH * THREADS == Lines * BK && JUMP >= 1, "threads share a stage evenly");
-  static_assert(!ALONG_K || JUMP % 8 == 0, "a thread's lines have one swizzle");
   const Complex* from;
   i64 jump, stage_step;
   int line, k, lines;
@@ -45,31 +46,40 @@ struct Copies {
     from = matrix + line * line_step + k * k_step;
   }
   // Numbers that do not exist are zeros. `left`: those along k from this stage on.
-  __device__ __forceinline__ void start(Complex* stage, int left) {
+  __device__ __forceinline__ void start(double* re, int left) {
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
       const int l = ALONG_K ? line + i * JUMP : line, at = ALONG_K ? k : k + i * JUMP;
-      cp_async_fill<16>(stage + l * BK + (at ^ swizzle(line)), from + i * jump,
-                        l < lines && at < left ? 16 : 0);
+      const int bytes = l < lines && at < left ? sizeof(double) : 0;
+      double* const to = re + l * BK + (at ^ swizzle(l));
+      cp_async_fill<8>(to, &from[i * jump].re, bytes);
+      cp_async_fill<8>(to + Lines * BK, &from[i * jump].im, bytes);
     }
     from += stage_step;
   }
 };
 
-// What a warp multiplies in 8 steps of k.
-struct Fragments {
-  Complex a[ROWS][2][2], b[COLS][2];  // of A, lines g and 8 + g; each at k = t and 4 + t
+// Parts of one operand that a warp multiplies in 8 steps of k: of lines g of each Eight, at k = t and 4 + t.
+template <int Eights, int Lines>
+struct Fragment {
+  double re[Eights][2], im[Eights][2];
 
-  // `first_a`, `first_b`: where the lane's first number of a stage lies.
-  __device__ __forceinline__ void read(const Complex* stage, int first_a, int first_b, int step) {
+  // `first`: where the lane's first number lies. Lines eight further have another swizzle.
+  __device__ __forceinline__ void read(const double* from, int first, int step) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int e = 0; e < Eights; ++e)
 #pragma unroll
-      for (int row = 0; row < ROWS * 2; ++row)
-        a[row / 2][row % 2][i] = stage[(first_a ^ i * 4) + step * 8 + row * 8 * BK];
-#pragma unroll
-      for (int col = 0; col < COLS; ++col) b[col][i] = stage[(first_b ^ i * 4) + step * 8 + col * 8 * BK];
-    }
+      for (int i = 0; i < 2; ++i) {
+        const double* const at = from + (first ^ (e % 2 * 2) ^ (step * 8 + i * 4)) + e * 8 * BK;
+        re[e][i] = at[0], im[e][i] = at[Lines * BK];
+      }
+  }
+};
+struct Fragments {
+  Fragment<ROWS * 2, BM> a;
+  Fragment<COLS, BN> b;
+  __device__ __forceinline__ void read(const double* stage, int first_a, int first_b, int step) {
+    a.read(stage, first_a, step), b.read(stage + A_PARTS, first_b, step);
   }
 };
 
@@ -86,22 +96,21 @@ struct Sums {
   __device__ __forceinline__ void add(const Fragments& f) {
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
-      const Complex(&a)[2][2] = f.a[row];
-      const double re_top[2] = {a[0][0].re, a[0][1].re}, re_bottom[2] = {a[1][0].re, a[1][1].re};
-      const double im_top[2] = {a[0][0].im, a[0][1].im}, im_bottom[2] = {a[1][0].im, a[1][1].im};
+      const int top = 2 * row, bottom = top + 1;
 #pragma unroll
       for (int col = 0; col < COLS; ++col) {
-        const Complex(&b)[2] = f.b[col];
-        multiply_doubles(re[row][col], re_top, re_bottom, b[0].re, b[1].re);
-        multiply_doubles(im[row][col], re_top, re_bottom, signed_by<B_CONJUGATED>(b[0].im),
-                         signed_by<B_CONJUGATED>(b[1].im));
+        const double (&b_re)[2] = f.b.re[col], (&b_im)[2] = f.b.im[col];
+        multiply_doubles(re[row][col], f.a.re[top], f.a.re[bottom], b_re[0], b_re[1]);
+        multiply_doubles(im[row][col], f.a.re[top], f.a.re[bottom], signed_by<B_CONJUGATED>(b_im[0]),
+                         signed_by<B_CONJUGATED>(b_im[1]));
       }
 #pragma unroll
       for (int col = 0; col < COLS; ++col) {
-        const Complex(&b)[2] = f.b[col];
-        multiply_doubles(re[row][col], im_top, im_bottom, signed_by<SAME>(b[0].im), signed_by<SAME>(b[1].im));
-        multiply_doubles(im[row][col], im_top, im_bottom, signed_by<A_CONJUGATED>(b[0].re),
-                         signed_by<A_CONJUGATED>(b[1].re));
+        const double (&b_re)[2] = f.b.re[col], (&b_im)[2] = f.b.im[col];
+        multiply_doubles(re[row][col], f.a.im[top], f.a.im[bottom], signed_by<SAME>(b_im[0]),
+                         signed_by<SAME>(b_im[1]));
+        multiply_doubles(im[row][col], f.a.im[top], f.a.im[bottom], signed_by<A_CONJUGATED>(b_re[0]),
+                         signed_by<A_CONJUGATED>(b_re[1]));
       }
     }
   }
@@ -123,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 int tiles_m, int tiles, i64 a_row, i64 a_col, i64 a_matrix, i64 b_row, i64 b_col,
                 i64 b_matrix, i64 c_row, i64 c_col, i64 c_matrix, i64 d_row, i64 d_col, i64 d_matrix,
                 Part alpha, Part beta, Part alpha_im, Part beta_im) {
-  extern __shared__ __align__(128) Complex shared[];
+  extern __shared__ __align__(128) double shared[];
   const int unit = blockIdx.x / PARTS, part = blockIdx.x % PARTS, matrix = unit / tiles;
   const int number = unit - matrix * tiles, in_band = RASTER * (tiles / tiles_m), band = number / in_band;
   const int high = min(RASTER, tiles_m - band * RASTER), place = number - band * in_band;
@@ -138,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
   const auto start = [&](int stage, int left) {
     if (left > 0)
-      of_a.start(shared + stage * STAGE, left), of_b.start(shared + stage * STAGE + A_NUMBERS, left);
+      of_a.start(shared + stage * STAGE, left), of_b.start(shared + stage * STAGE + A_PARTS, left);
     cp_async_commit();  // also if none is left: waits count groups
   };
 #pragma unroll
@@ -146,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
   const int first_a = (warp_row + g) * BK + (t ^ swizzle(g)),
-            first_b = A_NUMBERS + (warp_col + g) * BK + (t ^ swizzle(g));
+            first_b = (warp_col + g) * BK + (t ^ swizzle(g));
   Fragments fragments[2];
   Sums sums;
   cp_async_wait<STAGES - 1>();
@@ -181,10 +190,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                         beta_im};
   const int sums_row = warp_row + g, sums_col = warp_col + t * 2;
   if constexpr (PARTS > 1) {
+    Complex* const joined = reinterpret_cast<Complex*>(shared);
     cp_async_wait<0>();
     __syncthreads();  // nobody reads a stage any more
-    sums.each(sums_row, sums_col, [&](int r, int c, Complex sum) { shared[r * PITCH + c] = sum; });
-    store_joined<BM, BN, PITCH, THREADS>(shared, part, results);
+    sums.each(sums_row, sums_col, [&](int r, int c, Complex sum) { joined[r * PITCH + c] = sum; });
+    store_joined<BM, BN, PITCH, THREADS>(joined, part, results);
   } else {
     sums.each(sums_row, sums_col, [&](int r, int c, Complex sum) { results.store(r, c, sum); });
   }
