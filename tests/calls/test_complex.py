@@ -315,5 +315,5 @@ def test_squares_are_for_few_numbers() -> None:
     assert chosen.parts == 8
     assert tile_for("float32", 168, 133, 455, 1, a100) == chosen._replace(parts=1)
     assert tile_for("float32", 168, 133, 455, 8, h200) is None
-    assert tile_for("float64", 168, 133, 455, 1, h200) is None
+    assert tile_for("float64", 168, 133, 455, 1, a100) is None
     assert tile_for("float32", 16, 133, 455, 1, h200) is None

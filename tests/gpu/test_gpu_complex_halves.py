@@ -1,4 +1,4 @@
-"""Halves of complex products with their conjugated transposes on a GPU, of random numbers: within the bound."""
+"""Halves of complex products with their conjugated transposes on a GPU: random numbers stay in the bound."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ import pytest
 import lapidist
 from complex_numbers import same, whole
 from in_turns import in_turns
-from lapidist.backends.machine_backend import MachineBackend, sanitized
+from lapidist.backends.machine_backend import sanitized
 from lapidist.calls import complex_product
 from lapidist.device import chip
-from lapidist.planning.complex_tiles import DoubleTile
+from lapidist.planning.complex_tiles import DoubleTile, tile_for
 
 NUMBERS: Any = np.complex128
 OPS: dict[Any, Any] = {False: lambda x: x, True: lambda x: x.T, "C": lambda x: x.T.conj()}
@@ -47,9 +47,16 @@ def test_batches_with_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         same(lapidist.matmul(a, b.conj(), device="machine"), a @ b.conj(), NUMBERS)
 
 
-def test_chips_before_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their instruction multiplies 8 x 8 x 4."""
-    monkeypatch.setattr(complex_product, "tile_for", lambda *_: TILES[1])
-    monkeypatch.setattr(MachineBackend, "chip", chip("a100"))
-    a, b = whole(34, 20, dtype=NUMBERS), whole(20, 33, dtype=NUMBERS)
-    same(lapidist.matmul(a, b, device="machine"), a @ b, NUMBERS)
+def test_they_are_for_what_widening_delays() -> None:
+    """Parts of k fill the chip. Large products, and few tiles of a long k, are of real numbers."""
+    h200 = chip("h200")
+
+    def chosen(*extents: int, device: Any = h200) -> Any:
+        return tile_for("float64", *extents, device)
+
+    assert chosen(512, 512, 512, 1) == DoubleTile(64, 64, 32, 16, 16, 3, 1, parts=2)
+    assert chosen(32, 32, 32, 4096) == DoubleTile(32, 32, 16, 16, 16, 3, 3)
+    assert isinstance(chosen(33, 2000, 2000, 1), DoubleTile)
+    for extents in ((2048, 2048, 2048, 1), (100, 100, 4000, 1), (16, 512, 512, 1), (512, 512, 0, 1)):
+        assert chosen(*extents) is None
+    assert chosen(512, 512, 512, 1, device=chip("a100")) is None

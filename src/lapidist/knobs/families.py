@@ -225,13 +225,6 @@ COMPLEX_MMA: Knobs = (
     RASTER,
     BLOCKS,
 )
-COMPLEX_FMA: Knobs = (
-    *COMMON,
-    *WHERE_THEY_LIE,
-    *(knob for knob in TILE if knob.name not in ("WM", "WN", "TM", "TN")),
-    RASTER,
-    BLOCKS,
-)
 WIDEN: Knobs = (
     THREADS,
     PART,

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
 from lapidist.device import Device
 from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import Launch, ParameterBlock
+from lapidist.planning.modelled_choice import modelled_choice
 from lapidist.planning.widening_pass import overlaps_on
+from lapidist.problems.problem import batched, dense_problem
 
 STEPS = "row", "col", "matrix"
 SIZES = "m", "n", "k", "tiles_m", "tiles"
@@ -105,36 +108,7 @@ class DoubleTile(NamedTuple):
         return -(-m // self.bm), -(-n // self.bn)
 
 
-class SingleTile(NamedTuple):
-    bm: int
-    bn: int
-    bk: int
-    stages: int
-    blocks: int
-    parts: int = 1
-
-    @property
-    def entry(self) -> str:
-        return "complex_fma"
-
-    @property
-    def threads(self) -> int:
-        return self.bm * self.bn // 32
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.stages * (self.bm + self.bn + 4) * self.bk * size_of("complex64")
-
-    @property
-    def macros(self) -> dict[str, int]:
-        names = "BM", "BN", "BK", "STAGES", "BLOCKS", "PARTS"
-        return dict(zip(names, self, strict=True))
-
-    def tiles(self, m: int, n: int) -> tuple[int, int]:
-        return -(-m // self.bm), -(-n // self.bn)
-
-
-Tile = Square | DoubleTile | SingleTile
+Tile = Square | DoubleTile
 
 
 @lru_cache(maxsize=256)
@@ -187,25 +161,75 @@ def complex_tiles(
     )
 
 
-# Where results fill most of one square it beats widening: 4096 x 32^3 in complex64 take 46 us in place of 72
+# Where results fill most of one square it beats widening: 4096 x 32^3 in complex64 take 43 us in place of 72
 # on an H200. Batches of 16^3 and of 128^3 are faster as products of real numbers.
 LEAST, MOST, MOST_K = 17, 32, 64
 # So few products of complex64 end before a launch that widens pays: 343x507x129 takes 12.1 us in place of 13,
 # and 168x133x455 9.3 in place of 12.1. Of 240x864x130 it is 16.2 in place of 12.7.
 FEW, BLOCKS_AN_SM, MOST_PARTS, STEPS_OF_FEW = 25_000_000, 3, 8, 32
+HOPPER = (9, 0)
+
+# Tiles of doubles, and microseconds that an SM takes for a stage of one, two ... blocks: 19 products, H200.
+DOUBLES = (
+    (DoubleTile(64, 64, 32, 16, 16, 3, 1), (1.3,)),
+    (DoubleTile(64, 32, 32, 16, 16, 3, 2), (1.05, 1.4)),
+    (DoubleTile(32, 32, 16, 16, 16, 3, 3), (0.42, 0.95, 1.15)),
+)
+PARTS_OF_DOUBLES = 1, 2, 4
+STARTS, OF_A_ROUND, WIDENS = 2.0, 2.5, 5.0  # us: of a launch, a round of blocks, a launch that widens
+MOVED, WIDENED = 3.4, 5.0  # MB in a us: from memory; to the L2 and back, three times of what is widened
 
 
 def tile_for(part: str, m: int, n: int, k: int, matrices: int, chip: Device) -> Tile | None:
     """The tile that multiplies numbers where they lie; None: products of real numbers are faster."""
-    if min(m, n) < LEAST:
+    if min(m, n) < LEAST or k == 0:
         return None
+    if part == "float64" and chip.capability == HOPPER:
+        return double_tile(m, n, k, matrices, chip)
     if max(m, n) <= MOST and k <= MOST_K:
-        return Square(32, 4, 2, 16)
+        return Square(32, 4, 2, 8 if part == "float32" else 16)
     few = Square(32, 4, 2, STEPS_OF_FEW)
     if part != "float32" or m * n * k * matrices > FEW:
         return None
     blocks, parts = math.prod(few.tiles(m, n)) * matrices, 1
-    most = MOST_PARTS if chip.capability[0] == 9 else 1  # clusters
+    most = MOST_PARTS if chip.capability == HOPPER else 1  # clusters
     while 2 * parts <= min(most, k // STEPS_OF_FEW) and 2 * parts * blocks <= BLOCKS_AN_SM * chip.sms:
         parts *= 2
     return few._replace(parts=parts)
+
+
+@lru_cache(maxsize=1024)
+def double_tile(m: int, n: int, k: int, matrices: int, chip: Device) -> DoubleTile | None:
+    """The fastest one, if the model gives widened numbers more time."""
+    moved = size_of("complex128") * (m * k + k * n + m * n) * matrices / 1e6 / MOVED
+    seconds, best = min(
+        (
+            (
+                max(moved, busy(tile._replace(parts=parts), stages, (m, n, k, matrices), chip)),
+                tile._replace(parts=parts),
+            )
+            for tile, stages in DOUBLES
+            for parts in PARTS_OF_DOUBLES
+        ),
+        key=itemgetter(0),
+    )
+    return best if seconds < widened(m, n, k, matrices, chip) else None
+
+
+def busy(
+    tile: DoubleTile, stages: tuple[float, ...], extents: tuple[int, int, int, int], chip: Device
+) -> float:
+    """Microseconds of a launch whose numbers are there in time."""
+    m, n, k, matrices = extents
+    blocks = math.prod(tile.tiles(m, n)) * matrices * tile.parts
+    rounds, left = divmod(blocks, chip.sms * tile.blocks)
+    last = stages[-(-left // chip.sms) - 1] if left else 0.0
+    steps = -(-k // (tile.bk * tile.parts))
+    return STARTS + OF_A_ROUND * (rounds + (left > 0)) + steps * (rounds * stages[-1] + last)
+
+
+def widened(m: int, n: int, k: int, matrices: int, chip: Device) -> float:
+    """Microseconds of the product of real numbers, with the launch before it."""
+    problem = batched(dense_problem(m, 2 * n, 2 * k, "float64"), matrices)
+    moved = 3 * size_of("complex128") * k * n * matrices / 1e6
+    return WIDENS + moved / WIDENED + 1e6 * modelled_choice(problem, chip).seconds

@@ -87,9 +87,8 @@ def widen(
     }
     parameters = parameters_of(widening)
     numbers = dict(zip(("a_row", "a_col", "a_matrix"), steps, strict=True))
-    sizes = {"rows": rows, "columns": columns, "pitch": widening.pitch(columns)}
-    sizes |= {"re": factor.real, "im": factor.imag, "b_matrix": index_step}
-    content = bytes(parameters.pack({**numbers, **sizes}))
+    sizes = {"rows": rows, "columns": columns, "pitch": widening.pitch(columns), "b_matrix": index_step}
+    content = bytes(parameters.pack({**numbers, **sizes, "re": factor.real, "im": factor.imag}))
     binary = compile_kernel("packing/widen.cu", "widen", macros, architecture, assembled=assembled)
     blocks = -(-rows // SIDE) * -(-columns // SIDE) * matrices
     grid, block = (blocks, 1, 1), (THREADS, 1, 1)
