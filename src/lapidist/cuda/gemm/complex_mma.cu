@@ -15,7 +15,7 @@
 // no bank twice. PARTS blocks of a cluster share k.
 #include "config.cuh"
 #include "double_mma.cuh"
-#include "gemm/complex/results.cuh"
+#include "gemm/complex_results.cuh"
 #include "overlap.cuh"
 #include "ptx.cuh"
 

@@ -7,7 +7,7 @@
 // PARTS blocks of a cluster share the k of a square. Each then adds the sums of all, in the order of k, for its
 // share of the results.
 #include "config.cuh"
-#include "gemm/complex/results.cuh"
+#include "gemm/complex_results.cuh"
 #include "overlap.cuh"
 
 constexpr int ACROSS = SIDE / THREAD_COLUMNS, THREADS = SIDE / THREAD_ROWS * ACROSS;
