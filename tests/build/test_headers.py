@@ -55,6 +55,9 @@ def config_of(header: str) -> str:
     if header == "exchange/rank_terms.cuh":
         knobs = {"THREADS": 256, "Term": "float", "Sum": "float", "RANKS": 2, "BY_TREE": 0, "TOGETHER": 4}
         return config_header("exchange/add_terms.cu", knobs)
+    if header == "gemm/complex_results.cuh":
+        knobs = {"PARTS": 2, "C_CONJUGATED": 1, "ALPHA_REAL": 0, "BETA_REAL": 0, "READS_C": 1}
+        return config_header("gemm/complex_tile.cu", knobs)
     if header == "emulated/moduli.cuh":
         return config_header("emulated/remainders.cu", {"THREADS": 256, "MODULI": 15})
     if name is None:

@@ -15,7 +15,7 @@ from in_turns import in_turns
 from lapidist.backends.machine_backend import sanitized
 from lapidist.calls import complex_product
 from lapidist.device import chip
-from lapidist.planning.complex_tiles import Square, square_for
+from lapidist.planning.complex_tiles import Square, tile_for
 
 TYPES = [np.complex64, np.complex128]
 SMALL = Square(32, 4, 2, 32)
@@ -25,7 +25,7 @@ OPS: dict[Any, Any] = {False: lambda x: x, True: lambda x: x.mT, "C": lambda x: 
 @pytest.fixture(params=[True, False], ids=["tiles", "widened"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small matrices by the kernel of their own, and by those of real numbers."""
-    monkeypatch.setattr(complex_product, "square_for", lambda *_: SMALL if request.param else None)
+    monkeypatch.setattr(complex_product, "tile_for", lambda *_: SMALL if request.param else None)
 
 
 # numbers of alpha and beta: of the product of real numbers, or multiplied before
@@ -53,7 +53,7 @@ def test_every_op_of_every_layout(
     c = whole(m, n, dtype=dtype, seed=2)
     for number, ((of_a, of_b, of_d), in_tiles) in enumerate(lying):
         square = SMALL if in_tiles else None
-        monkeypatch.setattr(complex_product, "square_for", lambda *_, square=square: square)
+        monkeypatch.setattr(complex_product, "tile_for", lambda *_, square=square: square)
         a = np.array(whole(*((k, m) if trans_a else (m, k)), dtype=dtype), order=of_a)
         b = np.array(whole(*((n, k) if trans_b else (k, n)), dtype=dtype, seed=1), order=of_b)
         alpha, beta = SCALARS[number % len(SCALARS)]
@@ -301,7 +301,7 @@ def test_every_square(square: Square, dtype: Any, k: int, monkeypatch: pytest.Mo
     """Whole ones and parts, and k that leaves some blocks without a step."""
     if square.side == 64 and square.parts > 1 and dtype == np.complex128:
         square = square._replace(side=32, columns=2)  # sums of 64 x 64 fill more than shared memory
-    monkeypatch.setattr(complex_product, "square_for", lambda *_: square)
+    monkeypatch.setattr(complex_product, "tile_for", lambda *_: square)
     a, b, c = whole(34, k, dtype=dtype), whole(k, 37, dtype=dtype), whole(34, 37, dtype=dtype)
     with sanitized(3):
         same(lapidist.gemm(a, b, c, alpha=1j, beta=2.0, device="machine"), 1j * (a @ b) + 2 * c, dtype)
@@ -310,10 +310,10 @@ def test_every_square(square: Square, dtype: Any, k: int, monkeypatch: pytest.Mo
 def test_squares_are_for_few_numbers() -> None:
     """Parts of k fill the chip, where it has clusters. Thin and large products are of real numbers."""
     h200, a100 = (chip(name) for name in ("h200", "a100"))
-    chosen = square_for("float32", 168, 133, 455, 1, h200)
+    chosen = tile_for("float32", 168, 133, 455, 1, h200)
     assert chosen is not None
     assert chosen.parts == 8
-    assert square_for("float32", 168, 133, 455, 1, a100) == chosen._replace(parts=1)
-    assert square_for("float32", 168, 133, 455, 8, h200) is None
-    assert square_for("float64", 168, 133, 455, 1, h200) is None
-    assert square_for("float32", 16, 133, 455, 1, h200) is None
+    assert tile_for("float32", 168, 133, 455, 1, a100) == chosen._replace(parts=1)
+    assert tile_for("float32", 168, 133, 455, 8, h200) is None
+    assert tile_for("float64", 168, 133, 455, 1, a100) is None
+    assert tile_for("float32", 16, 133, 455, 1, h200) is None

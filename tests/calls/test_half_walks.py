@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product as product_of
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -21,8 +22,9 @@ from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation, Types
 from lapidist.device import chip as chip_named
 from lapidist.kernels.production import kernel_named
+from lapidist.kernels.wgmma.family import tile
 from lapidist.planning.plans import make_plan
-from lapidist.problems.problem import BOTH, COPIED, dense_problem
+from lapidist.problems.problem import BOTH, COPIED, batched, dense_problem
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
 
 Numbers = np.ndarray[Any, Any]
@@ -188,3 +190,23 @@ def test_the_plan_takes_half_of_the_time(dtype: str, n: int) -> None:
     plan, whole = make_plan(problem, chip), make_plan(replace(problem, triangle=""), chip)
     assert plan.stores_both_halves
     assert plan.predicted_seconds < (0.76 if n == 1024 else 0.56) * whole.predicted_seconds
+
+
+@pytest.mark.parametrize("batch", [1, 96])
+def test_tiles_of_a_batch_are_left_out_too(batch: int) -> None:
+    chip = chip_named("h200")
+    problem = batched(dense_problem(2048, 2048, 2048, "bfloat16", "rc"), batch)
+    plan, whole = make_plan(replace(problem, triangle=BOTH), chip), make_plan(problem, chip)
+    assert plan.stores_both_halves
+    assert plan.predicted_seconds < 0.65 * whole.predicted_seconds
+
+
+@pytest.mark.survey
+def test_batches_by_tensor_cores_of_hopper() -> None:
+    wgmma = "wgmma", "bfloat16", tile("bfloat16", 128, 128, 6, ping_pong=True, raster=4)
+    a = whole_numbers(2, 136, 40, dtype="float32").astype(ml_dtypes.bfloat16)
+    for half in (BOTH, "lower"):
+        out = np.full((2, 136, 136), UNWRITTEN, ml_dtypes.bfloat16)
+        half_product(a, wgmma, half, WHOLE, out)
+        here = np.tri(136) if half == "lower" else np.ones((136, 136))
+        assert (out.astype(np.float64) * here == product(a).astype(ml_dtypes.bfloat16) * here).all()

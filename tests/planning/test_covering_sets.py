@@ -121,9 +121,8 @@ def test_it_is_the_same_on_both_chips() -> None:
 @pytest.mark.parametrize("math", ["bfloat16", "float32", "tf32", "float8_e4m3fn", "int8"])
 def test_columns_tell_what_is_alike_as_sum_orders_do(math: str) -> None:
     """The best of those that are told to sum alike does; and no other one that does is better by far."""
-    draw = random.Random(math)
-    for _ in range(12):
-        problem = dense_problem(*(draw.randint(128, 3000) for _ in "mnk"), math)
+    classes = [ProductClass(math, "rr", aligned, False) for aligned in (True, False)]
+    for problem in [problem for own in classes for problem in drawn(own, 6)]:
         like = best_of_class(problem, H200)
         assert like is not None
         best = choose(problem, H200, like=like)
@@ -184,6 +183,17 @@ def test_what_no_set_was_chosen_for_has_no_class() -> None:
     assert [class_of(other, H200) for other in others] == [None] * len(others)
     assert class_of(problem, chip("a100")) is None
     assert planned_at_once(others[0], H200) is None
+
+
+def test_float32_goes_by_its_operands() -> None:
+    """Where one alone is packed no set was chosen; where rows of D start hardly matters."""
+    assert class_of(dense_problem(513, 512, 511, "float32"), H200) is None
+    assert class_of(dense_problem(513, 511, 512, "float32"), H200) is None
+    ragged = ProductClass("float32", "rr", False, False)
+    assert class_of(dense_problem(513, 511, 513, "float32"), H200) == ragged
+    of_layer = dense_problem(513, 511, 512, "float32", "rc")
+    assert class_of(of_layer, H200) == ProductClass("float32", "rc", True, False)
+    assert class_of(dense_problem(513, 511, 512, "bfloat16", "rc"), H200) == LAYER._replace(aligned=False)
 
 
 @pytest.mark.parametrize("out", ["bfloat16", "float16"])

@@ -51,7 +51,9 @@ class RealForms:
     def interleaved(self, operand: Operand, widening: Widening) -> Operand:
         """Of complex numbers: where they lie if they lie so, else in the room."""
         is_read = not (widening.conjugated or widening.of_real) and widening.factor == 1
-        return self.viewed(operand) if is_read and rows_touch(operand) else self.launched(operand, widening)
+        if is_read and rows_touch(operand):
+            return self.viewed(operand)
+        return self.launched(operand, widening._replace(padded=True))
 
     def viewed(self, operand: Operand) -> Operand:
         *batch, m, n = operand.shape
@@ -86,7 +88,7 @@ class RealForms:
             1 if step == 0 and not of_each else size for size, step in zip(batch, around, strict=True)
         )
         height = 2 * rows if widening.widened else rows
-        target = self.room.new((*different, height, 2 * columns), widening.part)
+        target = self.room.new((*different, height, 2 * widening.pitch(columns)), widening.part)
         together = evenly(different, tuple(around))
         outer = () if together is not None else different[:-1]
         step = together if together is not None else around[-1]
@@ -103,7 +105,7 @@ class RealForms:
                 skipped = number * matrices * of_each * size_of(index.dtype)
                 beside = replace(index, pointer=index.pointer + skipped)
             self.launch(launch, (source, beside, source, to), AS_IT_IS)
-        return target
+        return real_view(target, (*different, height, 2 * columns), target.strides)
 
     # ---- complex numbers in memory ----
 

@@ -21,7 +21,7 @@ from lapidist.dtypes import THREE_PRODUCTS, size_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.launch import AS_IT_IS
-from lapidist.planning.complex_tiles import Square
+from lapidist.planning.complex_tiles import Tile
 from lapidist.planning.widening_pass import Widening, widen
 from lapidist.problems.matrix import VECTOR_BYTES
 from lapidist.problems.pointers import Pointers
@@ -68,7 +68,7 @@ class ComplexPointers(ComplexProduct):
         left, right = replace(a, dtype=self.part), replace(b, dtype=self.part)
         return self._listed(left, (m, 0), (1, 1)), self._listed(right, (0, 2 * n), (2 * n, 1))
 
-    def _square(self, matrices: int) -> Square | None:
+    def _tile(self, matrices: int) -> Tile | None:
         return None
 
     def launched(self, operand: Operand, widening: Widening, index: Operand | None = None) -> Operand:
@@ -77,7 +77,8 @@ class ComplexPointers(ComplexProduct):
         target, addresses = self.room.new((count, *shape), self.part), self.room.new((count,), "int64")
         self.copies.append(target)
         how = self.backend.chip.architecture, self.backend.compiles
-        launch = widen((rows, columns), count, (row, col, 0), widening._replace(listed=True), *how)
+        widening = widening._replace(listed=True, padded=False)  # kernels pack listed matrices anyway
+        launch = widen((rows, columns), count, (row, col, 0), widening, *how)
         at = {"A": operand_of(operand.owner, operand.name), "C": addresses, "D": target}
         if operand.device == HOST:
             at |= matrices_of(operand)

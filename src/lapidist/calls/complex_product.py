@@ -35,7 +35,7 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
 from lapidist.frameworks.arrays import HOST, Operand, evenly, operand_of
 from lapidist.frameworks.real_views import real_view
-from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, square_for
+from lapidist.planning.complex_tiles import DoubleTile, Lies, Tile, complex_tiles, tile_for
 from lapidist.planning.widening_pass import COLUMNS, ROWS, Widening
 from lapidist.problems.problem import OTHER_HALF
 
@@ -96,8 +96,8 @@ class ComplexProduct(RealForms):
         a, b, c = bound.a, bound.b, bound.c
         if 0 in bound.shape:
             return bound.deliver(result)
-        square = self._square(prod(d.shape[:-2]))
-        if square is not None and self._in_squares(square, a, b, c, d):
+        tile = self._tile(prod(d.shape[:-2]))
+        if tile is not None and self._where_they_lie(tile, a, b, c, d):
             return bound.deliver(result)
         transposed, self.triangle = not rows_touch(d), self.call.operation.types.triangle
         if transposed:
@@ -134,7 +134,7 @@ class ComplexProduct(RealForms):
             return in_two_steps(number)
         return (self._switch(array), array) if array.dtype in PART_OF else (array.owner, 1.0)
 
-    def _square(self, matrices: int) -> Square | None:
+    def _tile(self, matrices: int) -> Tile | None:
         """For numbers that are multiplied where they lie, where callers leave the kernel open."""
         a, b, choices = self.bound.a, self.bound.b, self.call.choices
         chosen = choices.kernel, choices.config, choices.sharing, choices.workspace
@@ -142,9 +142,11 @@ class ComplexProduct(RealForms):
         both = a.dtype == b.dtype and types.precision == IEEE and not (types.invariant or self.bound.parts)
         if not both or a.dtype not in COMPLEX_OF_NUMPY or any(choice is not None for choice in chosen):
             return None
-        return square_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
+        tile = tile_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
+        # of halves, kernels of real numbers leave out the tiles that nobody asked for
+        return None if types.triangle and isinstance(tile, DoubleTile) else tile
 
-    def _in_squares(self, square: Square, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
+    def _where_they_lie(self, tile: Tile, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
         """The product by one launch, where each operand steps evenly through the batch."""
         batch, operands, lies = d.shape[:-2], (a, b, c or d, d), []
         for operand in operands:
@@ -158,7 +160,7 @@ class ComplexProduct(RealForms):
         imaginary, matrices = (alpha.imag, beta.imag), prod(batch)
         how = self.backend.chip.architecture, self.backend.compiles
         launch = complex_tiles(
-            square, self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how
+            tile, self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how
         )
         self.launch(launch, operands, (alpha.real, beta.real))
         return True
@@ -217,7 +219,7 @@ class ComplexProduct(RealForms):
         widening = Widening(self.part, b.dtype not in PART_OF, b.conjugated, factor=factor)
         if a.dtype not in PART_OF:
             return self._as_it_lies(a), self.interleaved(b, widening)
-        widened = widening._replace(widened=True, left_conjugated=a.conjugated)
+        widened = widening._replace(widened=True, left_conjugated=a.conjugated, padded=True)
         return self.interleaved(a, Widening(self.part)), self.launched(b, widened)
 
     def _multiply_thrice(

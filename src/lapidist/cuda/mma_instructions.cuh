@@ -25,6 +25,7 @@
 #include <cuda_fp16.h>
 
 #include "config.cuh"
+#include "double_mma.cuh"
 #include "tensor.cuh"
 
 constexpr int SIZE = sizeof(T);
@@ -157,23 +158,7 @@ struct Mma<double, double, double> {
   __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }
   template <typename E>
   __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
-#if __CUDA_ARCH__ >= 900
-    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, "
-        "%1, %2, %3};"
-        : "+d"(at[0]), "+d"(at[1]), "+d"(at[2]), "+d"(at[3])
-        : "d"(top.at[0]), "d"(bottom.at[0]), "d"(top.at[1]), "d"(bottom.at[1]), "d"(b.at[0]), "d"(b.at[1]));
-#else  // before Hopper there is 8 x 8 x 4 only
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      quarter(at[0], at[1], top.at[i], b.at[i]);
-      quarter(at[2], at[3], bottom.at[i], b.at[i]);
-    }
-  }
-  static __device__ __forceinline__ void quarter(double& left, double& right, double a, double b) {
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(left), "+d"(right)
-        : "d"(a), "d"(b));
-#endif
+    multiply_doubles(at, top.at, bottom.at, b.at[0], b.at[1]);
   }
 };
 typedef Mma<T, ElementB, Sum> Sums;

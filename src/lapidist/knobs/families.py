@@ -60,6 +60,7 @@ SIMT: Knobs = (
     *REDUCTION,
     *PARTS_OF_GROUPS,
 )
+BLOCKS = Knob("BLOCKS", "blocks on an SM at once, for which the assembler saves registers")
 MMA: Knobs = (
     *TENSOR,
     *TILE,
@@ -67,7 +68,7 @@ MMA: Knobs = (
     *LOADED,
     Knob("C_VECTOR", "D_VECTOR, or 1: C may lie otherwise than D", 1),
     *FACTORS,
-    Knob("BLOCKS", "blocks on an SM at once, for which the assembler saves registers"),
+    BLOCKS,
     *REDUCTION,
     *PARTS_OF_GROUPS,
 )
@@ -201,18 +202,28 @@ MIRROR: Knobs = (
 )
 OVERLAPS = Knob("OVERLAPS", "1: blocks start before the last launch has ended, from sm_90 on")
 PART = Knob("Part", "the type of real and imaginary parts", "float", TYPE)
-COMPLEX_TILE: Knobs = (
+WHERE_THEY_LIE: Knobs = (
     PART,
     OVERLAPS,
-    Knob("SIDE", "rows and columns of a block's results"),
-    Knob("THREAD_ROWS", "of results that a thread has"),
-    Knob("THREAD_COLUMNS", "of results that a thread has"),
-    Knob("STEPS", "of k that are in shared memory at a time"),
     Knob("PARTS", "blocks of a cluster that share k", 1),
     *(Knob(f"{letter}_ALONG_K", f"1: neighbours along k touch in {letter}") for letter in "AB"),
     *(Knob(f"{letter}_CONJUGATED", f"1: {letter}'s conjugates are meant") for letter in "ABC"),
     *(Knob(f"{name}_REAL", f"1: {name.lower()} is real") for name in ("ALPHA", "BETA")),
     Knob("READS_C", "1: beta is not zero"),
+)
+COMPLEX_TILE: Knobs = (
+    *WHERE_THEY_LIE,
+    Knob("SIDE", "rows and columns of a block's results"),
+    Knob("THREAD_ROWS", "of results that a thread has"),
+    Knob("THREAD_COLUMNS", "of results that a thread has"),
+    Knob("STEPS", "of k that are in shared memory at a time"),
+)
+COMPLEX_MMA: Knobs = (
+    *redefined(COMMON, T="double"),
+    *redefined(WHERE_THEY_LIE, Part="double"),
+    *(knob for knob in TILE if knob.name not in ("TM", "TN")),
+    RASTER,
+    BLOCKS,
 )
 WIDEN: Knobs = (
     THREADS,

@@ -69,6 +69,7 @@ OWN: dict[str, Knobs] = {
     **{f"emulated/{name}.cu": REMAINDERS for name in ("remainders", "join_remainders")},
     "exchange/add_terms.cu": families.ADD_TERMS,
     "exchange/send_terms.cu": families.SEND_TERMS,
+    "gemm/complex_mma.cu": families.COMPLEX_MMA,
     "gemm/complex_tile.cu": families.COMPLEX_TILE,
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,

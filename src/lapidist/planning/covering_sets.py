@@ -1,6 +1,6 @@
 """A few binaries for each class of products, which serve all its shapes nearly as well as all binaries would.
 
-A class is what binaries are compiled for: types, layouts, whether all lines start on 16 bytes, few rows or
+A class is what binaries are compiled for: types, layouts, whether lines start on 16 bytes, few rows or
 many. `lapidist cover` chooses them by the planner's model and writes covering.json; `lapidist warm` compiles
 them. With C, or a bias, the same knobs make other binaries, which serve as well.
 """
@@ -35,13 +35,16 @@ FILE = Path(__file__).with_name("covering.json")
 CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
 MATHS = ("bfloat16", "float32", "tf32", "float64", "float8_e4m3fn", "int8")
 LAYOUTS = ("rr", "rc", "cr")  # of A and B: plain, a layer times its weights, a gradient of weights
-ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D
 FEW = 128  # rows: with fewer, other binaries are the best
 LEAST = 64  # smallest n and k of a class
 # Prices err by a tenth. So the model weighs all binaries whose price is at most the cheapest one's times this
 # factor. The first number is for binaries of its kernel, the second for others, which take longer to weigh.
 # Tensor-core kernels have too many schedules for that.
 NEAR = {"float32": (1.08, 1.05), "float64": (1.15, 1.03)}
+# On CUDA cores it matters which operands are packed, and hardly where rows of D start. Prices of ragged
+# classes have both packed. With one of them as it lies the model knows better: 660x1418x2178 took 115 us on
+# an H200 by the cheapest binary, and 101 by the model's choice.
+BY_OPERANDS = ("float32",)
 
 
 class ProductClass(NamedTuple):
@@ -155,9 +158,12 @@ def class_of(problem: Problem, device: Device) -> ProductClass | None:
         or properties(computed) != common_properties(math)
     ):
         return None
+    inputs = problem.a.alignment == VECTOR_BYTES, problem.b.alignment == VECTOR_BYTES
+    if math in BY_OPERANDS and inputs[0] != inputs[1]:
+        return None
     c = problem.c or problem.d
-    alignments = problem.a.alignment, problem.b.alignment, problem.d.alignment, c.alignment
-    return ProductClass(ALIKE.get(math, math), layout, alignments == ALIGNED, problem.m < FEW, out)
+    stored = math in BY_OPERANDS or problem.d.alignment == c.alignment == VECTOR_BYTES
+    return ProductClass(ALIKE.get(math, math), layout, all(inputs) and stored, problem.m < FEW, out)
 
 
 def as_usual(problem: Problem) -> tuple[Problem, str]:

@@ -94,8 +94,8 @@ def by_wgmma(problem: Problem, device: Device) -> Candidate | None:
         tiles = tiles_of_triangle(computed, config)
         if not tiles or weigh_one(half, device, wgmma, config, WHOLE_TILES).refusal is not None:
             continue
-        columns = -(-problem.n // (config.bn * config.cluster_n))
-        rows = -(-tiles // (columns * prod(problem.batch))) * config.bm * config.cluster_m
+        columns = -(-problem.n // (config.bn * config.cluster_n)) * prod(problem.batch)
+        rows = -(-tiles // columns) * config.bm * config.cluster_m  # of each matrix
         seconds = weigh_one(with_rows(problem, rows), device, wgmma, config, WHOLE_TILES).seconds * factor
         seconds += mirroring_seconds(computed, wgmma, config)
         if best is None or seconds < best.seconds:

@@ -6,10 +6,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
-from lapidist.dtypes import TYPES
+from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import Launch, ParameterBlock
 
 THREADS, SIDE = 256, 32  # of a square of numbers
+SECTOR = 32  # bytes that the L2 reads at once; TMA wants half as many
 ROWS, COLUMNS = 1, 2  # that are gathered
 FIRST_TO_OVERLAP = 90  # architecture
 
@@ -26,6 +27,12 @@ class Widening(NamedTuple):
     gathers: int = 0  # or ROWS, COLUMNS
     index_type: str = "int32"
     listed: bool = False  # matrices whose addresses lie in an array
+    padded: bool = False  # rows start on multiples of a sector, so that no kernel packs them again
+
+    def pitch(self, columns: int) -> int:
+        """Numbers from row to row of the result."""
+        numbers = SECTOR // (2 * size_of(self.part)) if self.padded else 1
+        return -(-columns // numbers) * numbers
 
 
 def overlaps_on(architecture: str) -> bool:
@@ -39,7 +46,7 @@ def parameters_of(widening: Widening) -> ParameterBlock:
         [
             ("A", "pointer"),
             ("D", "pointer"),
-            *((name, "i32") for name in ("rows", "columns")),
+            *((name, "i32") for name in ("rows", "columns", "pitch")),
             *((f"a_{step}", "i64") for step in ("row", "col", "matrix")),
             ("re", kind),
             ("im", kind),
@@ -80,8 +87,8 @@ def widen(
     }
     parameters = parameters_of(widening)
     numbers = dict(zip(("a_row", "a_col", "a_matrix"), steps, strict=True))
-    sizes = {"rows": rows, "columns": columns, "re": factor.real, "im": factor.imag, "b_matrix": index_step}
-    content = bytes(parameters.pack({**numbers, **sizes}))
+    sizes = {"rows": rows, "columns": columns, "pitch": widening.pitch(columns), "b_matrix": index_step}
+    content = bytes(parameters.pack({**numbers, **sizes, "re": factor.real, "im": factor.imag}))
     binary = compile_kernel("packing/widen.cu", "widen", macros, architecture, assembled=assembled)
     blocks = -(-rows // SIDE) * -(-columns // SIDE) * matrices
     grid, block = (blocks, 1, 1), (THREADS, 1, 1)

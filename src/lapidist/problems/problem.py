@@ -317,3 +317,11 @@ def dense_problem(
     return Problem.of(
         a, b, None, absent("out", m, n), precision=TF32 if math == TF32 else "ieee", one_alpha=True
     )
+
+
+def batched(problem: Problem, matrices: int) -> Problem:
+    """So many products of one, whose matrices follow each other."""
+    if matrices == 1:
+        return problem
+    a, b, d = (replace(x, batch_strides=(x.rows * x.cols,)) for x in (problem.a, problem.b, problem.d))
+    return replace(problem, batch=(matrices,), a=a, b=b, d=d)

@@ -7,21 +7,15 @@
 // PARTS blocks of a cluster share the k of a square. Each then adds the sums of all, in the order of k, for its
 // share of the results.
 #include "config.cuh"
-#include "cluster.cuh"
+#include "gemm/complex_results.cuh"
 #include "overlap.cuh"
-
-typedef long long i64;
 
 constexpr int ACROSS = SIDE / THREAD_COLUMNS, THREADS = SIDE / THREAD_ROWS * ACROSS;
 constexpr int EACH = SIDE * STEPS / THREADS;  // numbers of a chunk of A, and of B, that a thread loads
 constexpr int PITCH = SIDE + 2;  // lines in shared memory start in different banks, and on 16 bytes
 
-struct alignas(2 * sizeof(Part)) Complex {
-  Part re, im;
-};
 // A thread's columns: so many side by side fill 16 bytes, and those of neighbours lie next to them, so that
 // threads which load together meet no bank twice.
-constexpr int WIDE = 16 / sizeof(Complex);
 static_assert(THREAD_COLUMNS % WIDE == 0 && SIDE * STEPS % THREADS == 0, "threads share the square evenly");
 __device__ __forceinline__ int column_of(int across, int j) {
   return (j / WIDE * ACROSS + across) * WIDE + j % WIDE;
@@ -35,16 +29,6 @@ union Shared {
   Complex sums[PARTS > 1 ? SIDE : 1][SIDE];
 };
 static_assert(sizeof(Shared) <= 48 * 1024, "what a kernel has without asking");
-
-__device__ __forceinline__ Complex times(Part re, Part im, Complex z) {
-  return {re * z.re - im * z.im, re * z.im + im * z.re};
-}
-
-// A number of alpha or beta. A real one multiplies both parts, so that no infinity meets an imaginary zero.
-template <bool Real>
-__device__ __forceinline__ Complex scaled(Part re, Part im, Complex z) {
-  return Real ? Complex{re * z.re, re * z.im} : times(re, im, z);
-}
 
 // One operand's chunk: lines across the square, `step` from one of k to the next. ALONG_K: those touch.
 template <bool ALONG_K, bool CONJUGATED>
@@ -72,56 +56,6 @@ struct Chunk {
       to[step_of(i)][line_of(i)] = {held[i].re, CONJUGATED ? -held[i].im : held[i].im};
   }
 };
-
-// Where results go, and what is added to them.
-struct Results {
-  Complex* d;
-  const Complex* c;
-  i64 d_row, d_col, c_row, c_col;
-  int rows, cols;
-  Part alpha, beta, alpha_im, beta_im;
-
-  __device__ __forceinline__ void store(int row, int col, Complex sum) const {
-    if (row >= rows || col >= cols) return;
-    Complex z = scaled<ALPHA_REAL>(alpha, alpha_im, sum);
-    if (READS_C) {
-      Complex of_c = c[row * c_row + col * c_col];
-      if (C_CONJUGATED) of_c.im = -of_c.im;
-      of_c = scaled<BETA_REAL>(beta, beta_im, of_c);
-      z = {z.re + of_c.re, z.im + of_c.im};
-    }
-    d[row * d_row + col * d_col] = z;
-  }
-};
-
-// The sums of all parts, for this block's rows of the square.
-__device__ __forceinline__ void join_parts(Shared& shared, const Complex (&sums)[THREAD_ROWS][THREAD_COLUMNS],
-                                           int down, int across, int part, const Results& results) {
-#pragma unroll
-  for (int i = 0; i < THREAD_ROWS; ++i) {
-#pragma unroll
-    for (int j = 0; j < THREAD_COLUMNS; ++j) shared.sums[down + i][column_of(across, j)] = sums[i][j];
-  }
-  cluster_barrier();
-  struct alignas(16) Pair {
-    Complex at[WIDE];
-  };
-  constexpr int PAIRS = SIDE / WIDE, MINE = SIDE / PARTS * PAIRS;
-  for (int i = threadIdx.x; i < MINE; i += THREADS) {
-    const int row = part * (SIDE / PARTS) + i / PAIRS, col = i % PAIRS * WIDE;
-    const Pair* place = reinterpret_cast<const Pair*>(&shared.sums[row][col]);
-    Pair total = read_peer(place, 0);
-#pragma unroll
-    for (int rank = 1; rank < PARTS; ++rank) {
-      const Pair more = read_peer(place, rank);
-#pragma unroll
-      for (int j = 0; j < WIDE; ++j) total.at[j].re += more.at[j].re, total.at[j].im += more.at[j].im;
-    }
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j) results.store(row, col + j, total.at[j]);
-  }
-  cluster_barrier();  // nobody's shared memory goes while another one reads it
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     complex_tile(const Complex* A, const Complex* B, const Complex* C, Complex* D, int m, int n, int k,
@@ -181,7 +115,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         alpha_im,
                         beta_im};
   if constexpr (PARTS > 1) {
-    join_parts(shared, sums, down, across, part, results);
+#pragma unroll
+    for (int i = 0; i < THREAD_ROWS; ++i)
+#pragma unroll
+      for (int j = 0; j < THREAD_COLUMNS; ++j) shared.sums[down + i][column_of(across, j)] = sums[i][j];
+    store_joined<SIDE, SIDE, SIDE, THREADS>(shared.sums[0], part, results);
   } else {
 #pragma unroll
     for (int i = 0; i < THREAD_ROWS; ++i) {

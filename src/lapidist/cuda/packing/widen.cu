@@ -1,4 +1,4 @@
-// A matrix of a complex product as real kernels multiply it, row by row without gaps.
+// A matrix of a complex product as real kernels multiply it, row by row, `pitch` numbers from one to the next.
 //
 //   WIDENED 0    z        -> re im              numbers as they are, of another layout
 //   WIDENED 1    z        ->  re im             what (re im) of the left operand is multiplied by:
@@ -44,8 +44,8 @@ __device__ __forceinline__ Complex finished(Complex z, Part re, Part im) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    widen(const Part* A, Complex* D, int rows, int columns, i64 a_row, i64 a_col, i64 a_matrix, Part re,
-          Part im INDEX_PARAMETERS LIST_PARAMETERS) {
+    widen(const Part* A, Complex* D, int rows, int columns, int pitch, i64 a_row, i64 a_col, i64 a_matrix,
+          Part re, Part im INDEX_PARAMETERS LIST_PARAMETERS) {
   // a column of the square is read across banks: rows are one number longer
   __shared__ Complex square[SIDE][SIDE + 1];
   const int across = (columns + SIDE - 1) / SIDE, squares = across * ((rows + SIDE - 1) / SIDE);
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     let_next_launch_start();  // the product, which waits for what this launch writes
     wait_for_last_launch();
   }
-  D += static_cast<i64>(matrix) * rows * columns * (WIDENED ? 2 : 1);
+  D += static_cast<i64>(matrix) * rows * pitch * (WIDENED ? 2 : 1);
 #if LISTED
   A = reinterpret_cast<const Part*>(reinterpret_cast<const i64*>(A)[matrix]);
   if (number == 0 && threadIdx.x == 0) C[matrix] = reinterpret_cast<i64>(D);
@@ -77,12 +77,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (row + line >= rows) return;
     const Complex z = finished(square[line][lane], re, im);
     if (WIDENED) {
-      Complex* const to = D + (2ll * (row + line)) * columns + col + lane;
+      Complex* const to = D + (2ll * (row + line)) * pitch + col + lane;
       to[0] = z;
       // the left operand's conjugates have the other sign
-      to[columns] = LEFT_CONJUGATED ? Complex{z.im, -z.re} : Complex{-z.im, z.re};
+      to[pitch] = LEFT_CONJUGATED ? Complex{z.im, -z.re} : Complex{-z.im, z.re};
     } else {
-      D[static_cast<i64>(row + line) * columns + col + lane] = z;
+      D[static_cast<i64>(row + line) * pitch + col + lane] = z;
     }
   }
 }

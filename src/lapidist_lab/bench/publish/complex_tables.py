@@ -68,8 +68,9 @@ def every_case(data: Data) -> str:
 
 WORDS = (
     "A complex product runs as one of real numbers: a launch before it widens each number of B to two rows"
-    " and two columns. Small matrices are multiplied where they lie. Calls are captured in CUDA graphs, in"
-    " turns with cuBLAS's, without rest. tf32 is beside cuBLAS with TF32 allowed."
+    " and two columns. Small matrices, and middle ones in complex128, are multiplied where they lie. Calls"
+    " are captured in CUDA graphs, in turns with cuBLAS's, without rest. tf32 is beside cuBLAS with TF32"
+    " allowed."
 )
 COMPLEX = Section(lambda data: ours(data) and data, [WORDS, ways_chart, every_case])
 NOT_YET = Section(
