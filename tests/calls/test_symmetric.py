@@ -161,17 +161,6 @@ def test_halves_are_for_many_rows() -> None:
     assert make_plan(problems[8192], chip).predicted_seconds < 0.65 * whole
 
 
-@pytest.mark.parametrize("k", [2048, 8192])
-def test_halves_are_for_batches_of_many_rows(k: int) -> None:
-    """Tiles of all matrices are divided by their number: Muon's batches were multiplied whole."""
-    chip = chip_named("h200")
-    batch = replace(dense_problem(2048, 2048, k, "bfloat16", "rc", batch=48), triangle="both")
-    plan = make_plan(batch, chip)
-    assert symmetric.half_is_faster(batch, chip)
-    assert plan.kernel.name == "wgmma"
-    assert plan.predicted_seconds < 0.65 * make_plan(replace(batch, triangle=""), chip).predicted_seconds
-
-
 def of_half(a: Numbers, config: Config, half: str, seed: int, precision: Any = "ieee") -> Numbers:
     """What wgmma leaves before the mirror pass."""
     out = np.full((len(a), len(a)), 99, np.int32 if a.dtype == np.int8 else a.dtype)
