@@ -46,9 +46,10 @@ from lapidist.machine.program import Program, compile_program
 from lapidist.machine.ptx.merging import merged_loads
 from lapidist.machine.ptx.syntax_tree import Kernel, Variable
 from lapidist.machine.residency import resident_blocks
+from lapidist.machine.sanitize.grains import smallest_access
 from lapidist.machine.sanitize.random_orders import FuzzedScheduler
 from lapidist.machine.sanitize.sanitized_launch import Earlier
-from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
+from lapidist.machine.sanitize.sanitizer import Sanitizer
 from lapidist.machine.scheduler import Progress, Scheduler
 from lapidist.machine.state import GRID_BARRIER, Machine
 
@@ -185,9 +186,7 @@ def touched_by(scheduler: Scheduler, earlier: Earlier | None) -> Earlier:
     """What the next launch is to know, where the launches before are known."""
     if earlier is None or not isinstance(scheduler, FuzzedScheduler):
         return Earlier()
-    return scheduler.sanitizer.launches.of_this(
-        scheduler.sanitizer.globals, scheduler.sanitizer.only_read
-    )
+    return scheduler.sanitizer.launches.of_this(scheduler.sanitizer.globals, scheduler.sanitizer.only_read)
 
 
 # ---- checks before anything runs ----
