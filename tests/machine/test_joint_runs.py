@@ -21,7 +21,7 @@ from lapidist_lab.machine_studies.registered import product_of
 from snippets import kernel
 
 SHADOW = ["last_write", "last_read", "writer", "written", "write_site", "level", "lane"]
-SHADOW += ["read", "last_reading", "read_site", "state"]
+SHADOW += ["read", "last_reading", "state"]
 # Each thread writes a word of shared memory; then all read those of the next warp, four rounds.
 ROUNDS = """
     .shared .align 4 .b8 s[512]; mov.u32 %r1, s; shl.b32 %r2, %t, 2; add.s32 %r3, %r1, %r2;

@@ -15,7 +15,7 @@ from lapidist.machine.sanitize.sanitizer import Sanitizer
 from lapidist_lab.machine_studies.mutants import fault_of
 from lapidist_lab.machine_studies.specimens import Specimen, case_of
 
-NAMES = ("writer", "written", "write_site", "lane", "last_reading", "read", "read_site", "state")
+NAMES = ("writer", "written", "write_site", "lane", "last_reading", "read", "state")
 
 
 @pytest.fixture

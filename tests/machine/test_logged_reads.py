@@ -9,7 +9,7 @@ from lapidist.machine.sanitize import shadow
 from lapidist.machine.sanitize.shadow import Shadow
 
 GRAINS, READERS = 40, 5
-NOTED = ["read", "reader", "read_site", "last_reading", "last_read"]
+NOTED = ["read", "reader", "last_reading", "last_read"]
 
 
 @pytest.mark.parametrize("at_once", [1, 16, 1 << 15])

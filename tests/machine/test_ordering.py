@@ -190,5 +190,8 @@ def test_reads_that_are_noted_later_are_noted_alike() -> None:
             if not random.integers(8):
                 other.replay()
         other.replay()
-        for name in ("read", "reader", "read_site", "last_reading", "last_read"):
+        for name in ("read", "reader", "read_warp", "last_read"):
             assert (getattr(one, name) == getattr(other, name)).all(), name
+        assert (one.read_site(slice(None)) == other.read_site(slice(None))).all()
+        seen = (one.read > 0).any(axis=1)
+        assert (one.read_lane[seen] == other.read_lane[seen]).all()

@@ -47,9 +47,10 @@ from lapidist.machine.program import Program, compile_program
 from lapidist.machine.ptx.merging import merged_loads
 from lapidist.machine.ptx.syntax_tree import Kernel, Variable
 from lapidist.machine.residency import resident_blocks
+from lapidist.machine.sanitize.grains import smallest_access
 from lapidist.machine.sanitize.random_orders import FuzzedScheduler
 from lapidist.machine.sanitize.sanitized_launch import Earlier
-from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
+from lapidist.machine.sanitize.sanitizer import Sanitizer
 from lapidist.machine.scheduler import Progress, Scheduler
 from lapidist.machine.state import GRID_BARRIER, Machine
 

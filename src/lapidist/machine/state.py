@@ -129,9 +129,8 @@ class Machine:
         """Note that threads are gone."""
         bits = np.uint32(1) << lanes.lane.astype(np.uint32)
         np.bitwise_or.at(self.exited, (lanes.slot, lanes.thread // 32), bits)
-        for slot, count in zip(
-            *(part.tolist() for part in np.unique(lanes.slot, return_counts=True)), strict=True
-        ):
+        slots, counts = np.unique(lanes.slot, return_counts=True)
+        for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
             self.gone[slot] += count
 
     def end(self) -> None:

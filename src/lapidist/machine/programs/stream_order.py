@@ -79,7 +79,8 @@ def rows(addresses: Sequence[int], nbytes: int) -> Ranges:
 
 
 def ranges_of(start: int, grain: int, lines: Array) -> Ranges:
-    touched = np.concatenate([[0], (lines > 0).astype(np.int8), [0]])
+    touched = np.zeros(len(lines) + 2, np.int8)
+    touched[1:-1] = lines > 0
     edges = np.diff(touched)
     first, behind = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     return Ranges(start + grain * first, start + grain * behind, lines[first])

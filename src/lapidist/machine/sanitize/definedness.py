@@ -21,7 +21,6 @@ from lapidist.machine.ptx.basic_blocks import NO_DESTINATION, effects
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Instruction, Operand, Reg, Vec, flatten
 from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.undefined_bits import (
-    ALL,
     Step,
     results_of,
     smeared,
@@ -32,7 +31,7 @@ from lapidist.machine.sanitize.undefined_bits import (
     width_mask,
 )
 from lapidist.machine.sanitize.undefined_branches import UndefinedBranches
-from lapidist.machine.sanitize.undefined_memory import Origin, UndefinedMemory
+from lapidist.machine.sanitize.undefined_memory import Origin, UndefinedMemory, as_octets, as_words
 from lapidist.machine.sanitize.undefined_numbers import Arithmetic, arithmetic_of
 from lapidist.machine.sanitize.unused_reads import UnusedReads
 from lapidist.machine.state import Machine
@@ -95,16 +94,16 @@ class Definedness:
         self.on = self.unused.enter(self.warp) or bool(self.bits)
         self.storing = None
 
-    def executed(self, number: int, g: Lanes) -> None:
+    def executed(self, number: int, lanes: Lanes) -> None:
         """Forget what is not used behind a block."""
         if not self.on:
             return
         live = self.m.program.blocks[number].live_out | self.branches.kept(self.warp)
         for name in [name for name in self.bits if name not in live]:
-            self.put(name, g, np.zeros(g.n, np.uint64))
-        for name, lanes, origin in self.branches.executed(self.warp, number, g):
-            self.doubt(name, g, lanes, origin)
-        self.unused.executed(number, g)
+            self.put(name, lanes, np.zeros(lanes.n, np.uint64))
+        for name, doubtful, origin in self.branches.executed(self.warp, number, lanes):
+            self.doubt(name, lanes, doubtful, origin)
+        self.unused.executed(number, lanes)
         self.on = bool(self.bits or self.unused.words)
 
     def followed(self, warp: int) -> frozenset[str]:
@@ -374,27 +373,6 @@ class Definedness:
 
 def name_of(item: Operand) -> str:
     return item.name if isinstance(item, Reg) else ""
-
-
-def as_octets(bits: Array, size: int) -> Array:
-    """(lanes, bytes) of undefined bits."""
-    if size == 16:
-        return np.where(bits != 0, 0xFF, 0).astype("u1")[:, None].repeat(16, axis=1)
-    return np.ascontiguousarray(bits).view("u1").reshape(-1, 8)[:, :size]
-
-
-def as_words(octets: Array, kind: str) -> Array:
-    """The undefined bits of a value that was loaded; a sign goes on upwards."""
-    size = octets.shape[1]
-    if size > 8:
-        return np.where(octets.any(axis=1), ALL, np.uint64(0))
-    words = np.zeros((len(octets), 8), "u1")
-    words[:, :size] = octets
-    bits = words.view(np.uint64).reshape(-1)
-    if kind[0] != "s" or size == 8:
-        return bits
-    top = bits >> np.uint64(8 * size - 1)
-    return bits | (smeared(top, 64) & ~width_mask(8 * size))
 
 
 def kept_by_guarded_loads(code: Sequence[Instruction]) -> set[str]:

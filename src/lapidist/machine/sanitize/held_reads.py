@@ -41,7 +41,7 @@ def reads_of(s: Sanitizer, loads: list[Load], rows: int, single: frozenset[int])
     for load in loads:
         address, offset, size, _ = load
         if address.space == "shared":
-            key, shadow = NOWHERE, s.shared
+            ranges.setdefault(NOWHERE, (s.shared, []))[1].append(load)
         elif address.space == "global":
             region = s.m.globals.find(address.lo + offset)
             if region is None or region.undefined is not None or address.hi + offset + size > region.end:
@@ -49,14 +49,10 @@ def reads_of(s: Sanitizer, loads: list[Load], rows: int, single: frozenset[int])
             if s.m.overlaps or s.m.heap.space is not None:
                 return None
             noted = s.reads_of(region)
-            if noted is None:
-                continue
-            key, shadow = region.start, noted
-        elif address.space == "param":
-            continue
-        else:
+            if noted is not None:
+                ranges.setdefault(region.start, (noted, []))[1].append(load)
+        elif address.space != "param":
             return None
-        ranges.setdefault(key, (shadow, []))[1].append(load)
     reads = []
     for start, held in ranges.items():
         part = of_range(s, start, *held, rows, single)

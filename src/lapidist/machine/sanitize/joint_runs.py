@@ -26,6 +26,7 @@ from lapidist.machine.sanitize.ordered import PLAIN
 from lapidist.machine.sanitize.quiet_blocks import QuietBlocks
 from lapidist.machine.sanitize.sanitizer import Sanitizer
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN
+from lapidist.machine.sanitize.standing import Standing
 from lapidist.machine.sanitize.suspects import ALL_LANES, Reading
 
 Array = np.ndarray
@@ -34,11 +35,10 @@ MOST_ELEMENTS = 1 << 21  # of what waits for its turn: how far a run may be ahea
 
 
 class JointRuns:
-    def __init__(self, sanitizer: Sanitizer, cohorts: list[Cohort], lazy: LazyCopies) -> None:
-        self.m, self.sanitizer, self.cohorts, self.lazy = sanitizer.m, sanitizer, cohorts, lazy
+    def __init__(self, sanitizer: Sanitizer, lazy: LazyCopies) -> None:
+        self.m, self.sanitizer, self.lazy = sanitizer.m, sanitizer, lazy
         self.turns: dict[int, Turns] = {}  # by warp
-        # Warps that came to each block, by their numbers; some have left it since.
-        self.standing: dict[int, dict[int, Cohort]] = {}
+        self.standing = Standing()
         self.running: Cohort | None = None
         self.slots_behind = cache(self.find_slots_behind)
         self.taken: tuple[JointRun, int] | None = None  # what a warp took last, or was to take
@@ -55,24 +55,7 @@ class JointRuns:
 
     def forget(self, warp: int) -> None:
         self.turns.pop(warp, None)
-        for warps in self.standing.values():
-            warps.pop(warp, None)
-
-    def comes(self, cohort: Cohort, number: int) -> None:
-        """Note that lanes of a warp came to a block."""
-        warps = self.standing.get(number)
-        if warps is None:
-            warps = self.standing[number] = {}
-        warps[cohort.first_warp] = cohort
-
-    def come_to(self, number: int) -> list[Cohort]:
-        """Warps of which lanes stand at a block."""
-        warps = self.standing.get(number)
-        if not warps:
-            return []
-        for warp in [warp for warp, one in warps.items() if number not in one.groups]:
-            del warps[warp]
-        return list(warps.values())
+        self.standing.forget(warp)
 
     def turn(self, cohort: Cohort, number: int, lanes: Lanes) -> tuple[JointRun, int] | None:
         """The block that a warp is to run, and its row there, if it was computed with others; else None, and
@@ -297,9 +280,8 @@ class JointRuns:
             values = run.registers[slot]
             if len(values) > 1:
                 registers[slot] = values.reshape(-1, WARP)[rows].reshape(-1)
-        return replace(
-            before_block(cohorts, registers, run.live, run.uniform), written=run.written, answers=run.answers
-        )
+        narrow = before_block(cohorts, registers, run.live, run.uniform)
+        return replace(narrow, written=run.written, answers=run.answers)
 
     def begun(self, cohort: Cohort, number: int) -> JointRun | None:
         """All warps that stand at a block, with nothing ahead, and keep the same registers as one value."""
@@ -308,9 +290,7 @@ class JointRuns:
             way = self.quiet.way_behind(number - 1, number)
             if way is not None and self.answered(cohort, way.answers):
                 answers, before = way.answers, number - 1
-        others, waiting = self.come_to(number), self.come_to(before)
-        if not (others or waiting):
-            return None
+        others, waiting = self.standing.at(number), self.standing.at(before)
         cohorts = [cohort] if self.stands_at(cohort, number, self.turns.get(cohort.first_warp)) else []
         cohorts += [one for one in others if self.stands_at(one, number, self.turns.get(one.first_warp))]
         cohorts += [one for one in waiting if self.waits_for(one, before, number, cohort)]
@@ -318,8 +298,8 @@ class JointRuns:
             return None
         for one in cohorts:
             self.settle(one, self.turns.get(one.first_warp))
-        slots = [self.m.program.slots[name] for name in self.m.program.blocks[number].live_in]
-        slots = [slot for slot in slots if slot not in answers]
+        named, live = self.m.program.slots, self.m.program.blocks[number].live_in
+        slots = [named[name] for name in live if named[name] not in answers]
         forms = [len(cohort.registers[slot]) for slot in slots]
         cohorts = [one for one in cohorts if [len(one.registers[slot]) for slot in slots] == forms]
         if len(cohorts) < 2:
@@ -337,8 +317,8 @@ class JointRuns:
             self.turns.setdefault(one.first_warp, Turns())
         for slot in answers:
             registers[slot] = YES
-        live = frozenset(slots) | answers
-        return replace(before_block(cohorts, registers, live, frozenset(uniform) | answers), answers=answers)
+        begun = before_block(cohorts, registers, frozenset(slots) | answers, frozenset(uniform) | answers)
+        return replace(begun, answers=answers)
 
     def waits_for(self, cohort: Cohort, before: int, number: int, first: Cohort) -> bool:
         """Whether a warp stands at a wait that is over for another one of its cluster."""
@@ -405,7 +385,7 @@ class JointRuns:
         return True
 
     def note_shared(self, cohort: Cohort, reads: Reads, row: int, now: int) -> None:
-        warp, shadow, suspects = cohort.first_warp, reads.shadow, self.sanitizer.suspects
+        warp, shadow, suspects = cohort.first_warp, self.sanitizer.shared, self.sanitizer.suspects
         column, at = self.sanitizer.races.column(warp), reads.at[row]
         for some, ahead in reads.parts:
             if ahead >= 0:

@@ -17,9 +17,8 @@ class OnlyRead:
     ever_written = False
 
     def __init__(self, nbytes: int, grain: int, instructions: int) -> None:
-        self.grain = grain
-        kind = np.uint16 if instructions < 1 << 16 else np.uint32
-        self.reader = np.zeros(-(-nbytes // grain), kind)
+        self.grain, self.count = grain, -(-nbytes // grain)
+        self.reader = np.zeros(self.count, np.min_scalar_type(instructions))
 
     def grains(self, positions: Array, size: int) -> Array:
         return grains_of(positions, size, self.grain)
@@ -27,9 +26,9 @@ class OnlyRead:
     def log_read(self, at: Array, warp: int, now: int, site: Array | int, lanes: Array) -> None:
         self.reader[at] = site + 1
 
-    def lines(self, lines: Array) -> Array:
-        """The line of PTX that read each grain, 0 where none did."""
-        return np.concatenate([np.zeros(1, lines.dtype), lines])[self.reader]
+    def lines(self, lines: Array, part: slice) -> Array:
+        """The line of PTX, of those of all instructions, that read each grain of a part; 0 where none did."""
+        return np.concatenate([np.zeros(1, lines.dtype), lines])[self.reader[part]]
 
 
 def only_read_of(noted: dict[int, OnlyRead], region: Region, grain: int, instructions: int) -> OnlyRead:

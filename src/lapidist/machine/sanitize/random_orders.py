@@ -49,7 +49,7 @@ class FuzzedScheduler(Scheduler):
         super().__init__(machine, order, budget, on_progress)
         self.sanitizer = sanitizer
         self.lazy = LazyCopies(sanitizer)
-        self.joint = JointRuns(sanitizer, self.cohorts, self.lazy)
+        self.joint = JointRuns(sanitizer, self.lazy)
         machine.copies = self.lazy
         machine.products = self.lazy_products = LazyProducts(sanitizer)
         machine.gives_up = lambda: bool(self.random.random() < GIVING_UP)
@@ -129,7 +129,7 @@ class FuzzedScheduler(Scheduler):
 
     def enqueue(self, cohort: Cohort, number: int, lanes: Lanes) -> None:
         super().enqueue(cohort, number, lanes)
-        self.joint.comes(cohort, number)
+        self.joint.standing.come(cohort, number)
 
     def leave(self, cohort: Cohort, lanes: Lanes, leaving: Array, after: int) -> None:
         gone = lanes.where(leaving)

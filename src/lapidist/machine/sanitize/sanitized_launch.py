@@ -20,6 +20,7 @@ from lapidist.machine.state import Machine
 
 Array = np.ndarray
 NEVER = np.iinfo(np.int32).max
+PART = 1 << 20  # grains
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,6 @@ class LaunchOrder:
     def of_this(self, shadows: dict[int, Shadow], only_read: dict[int, OnlyRead]) -> Earlier:
         """What the next launch is to know: of the launches before this one, too, unless every block has
         waited for them. If all blocks let it start before they waited, its own wait is for both."""
-        lines = np.array([i.site.line for i in self.m.program.kernel.instructions], np.int32)
         blocks = self.waited.reshape(self.m.geometry.blocks, -1) < NEVER
         before, unwaited = list[Touched](), list[Touched]()
         if self.m.overlaps:
@@ -116,16 +116,28 @@ class LaunchOrder:
                 before = self.earlier.touched
         for shadow in shadows.values():
             shadow.replay()
-        name, mine = self.m.program.kernel.name, list[Touched]()
-        for start, shadow in shadows.items():
-            written = np.where(shadow.written > 0, lines[shadow.write_site], 0)
-            read = np.where((shadow.read > 0).any(axis=1), lines[shadow.read_site], 0)
-            if start in only_read:  # TMA read there, too
-                read = np.maximum(read, only_read[start].lines(lines))
-            mine.append(Touched(name, start & -16, shadow.grain, written, read, shadow.level > 0))
-        for start, noted in only_read.items():
-            if start not in shadows:
-                read = noted.lines(lines)
-                nothing = np.zeros_like(read)
-                mine.append(Touched(name, start & -16, noted.grain, nothing, read, nothing > 0))
+        mine = [
+            self.touched(start, shadows.get(start), only_read.get(start)) for start in shadows | only_read
+        ]
         return Earlier(True, [*before, *mine], unwaited)
+
+    def touched(self, start: int, shadow: Shadow | None, only_read: OnlyRead | None) -> Touched:
+        """What this launch did to a range. A large one has many grains, so they are looked at part by part,
+        and lines are as short as they can be."""
+        lines = np.array([i.site.line for i in self.m.program.kernel.instructions])
+        lines = lines.astype(np.min_scalar_type(lines.max()))
+        noted = shadow or only_read
+        assert noted is not None
+        count = noted.count
+        written, read = np.zeros(count, lines.dtype), np.zeros(count, lines.dtype)
+        ordered = np.zeros(count, bool)
+        for begin in range(0, count, PART):
+            part = slice(begin, begin + PART)
+            if shadow is not None and shadow.ever_written:
+                written[part] = np.where(shadow.written[part] > 0, lines[shadow.write_site[part]], 0)
+                ordered[part] = shadow.level[part] > 0
+            if shadow is not None and shadow.last_read.any():
+                read[part] = np.where((shadow.read[part] > 0).any(axis=1), lines[shadow.read_site(part)], 0)
+            if only_read is not None:  # beside the reads of TMA
+                read[part] = np.maximum(read[part], only_read.lines(lines, part))
+        return Touched(self.m.program.kernel.name, start & -16, noted.grain, written, read, ordered)

@@ -8,15 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from lapidist.machine.barrier import Barrier
-from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised
 from lapidist.machine.instructions.mbarrier import MBarrier
 from lapidist.machine.instructions.warpgroup_mma import PendingProduct
 from lapidist.machine.lanes import SHARED_START, Lanes, indices
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.observer import Observer
-from lapidist.machine.program import Program
-from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Imm
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
 from lapidist.machine.sanitize.definedness import Definedness
 from lapidist.machine.sanitize.equal_stores import Storing, Values
@@ -38,24 +35,6 @@ from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 Array = np.ndarray
-MATRICES = ("wmma", "wgmma")  # they access memory by elements, of any size
-
-
-def smallest_access(program: Program, element_sizes: list[int]) -> int:
-    """Bytes of the kernel's narrowest access to memory that threads share, eight at most: the grain at which
-    races are looked for. `element_sizes` are those of the tensor maps.
-    """
-    code = program.kernel.instructions
-    smallest = min([4 if any(i.opcode in MATRICES or "bulk" in i.mods for i in code) else 8, *element_sizes])
-    for i in code:
-        if i.opcode == "cp" and len(i.operands) > 2 and isinstance(i.operands[2], Imm):
-            smallest = min(smallest, i.operands[2].value)
-        if i.opcode in ("ld", "st", "atom", "red") and not {"param", "local"} & set(i.mods):
-            kinds = [mod for mod in i.mods if mod in TYPE_BYTES]
-            smallest = min([smallest, *(int(code_of(kind)[1:]) for kind in kinds)])
-            if "f16x2" in kinds or "bf16x2" in kinds:
-                smallest = min(smallest, 2)
-    return smallest
 
 
 class Sanitizer(Observer):
@@ -126,8 +105,8 @@ class Sanitizer(Observer):
             self.own.touch_local(address, offset, size, site, kind)
         elif address.space == "global":
             g, ends = address.g, (address.lo + offset, address.hi + offset)
-            logs = kind == "load" and not level and site not in self.unused.sites
-            if logs and self.is_logged(g, address.addresses, offset, ends, size, site, g.lane):
+            plain = kind == "load" and not level
+            if plain and self.is_logged(g, address.addresses, offset, ends, size, site, g.lane):
                 return
             addresses = address.addresses.astype(np.int64) + offset
             self.launches.check(address.g, site, addresses, size, kind)
@@ -150,6 +129,9 @@ class Sanitizer(Observer):
         if region is None or ends[1] + size > region.end or self.m.overlaps:
             return False
         if self.m.heap.space is not None or region.undefined is not None:
+            return False
+        followed = isinstance(site, int) and site in self.unused.sites
+        if followed and not self.ranges.are_only_read(region.start):
             return False
         warp, shadow = g.cohort.first_warp, self.reads_of(region)
         if shadow is not None and shadow.ever_written:

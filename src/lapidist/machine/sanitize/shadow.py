@@ -26,7 +26,7 @@ class Shadow:
     otherwise the last two different readers are kept."""
 
     def __init__(self, nbytes: int, grain: int, agents: int, readers: int = 0, owners: int = 1) -> None:
-        count = -(-nbytes // grain)
+        count = self.count = -(-nbytes // grain)
         self.grain, self.readers = grain, readers
         self.ever_written = False
         # The last moment at which each agent wrote or read anything here: mostly that alone says that there
@@ -62,13 +62,11 @@ class Shadow:
         self.changes, self.owned = [0] * owners, -(-count // owners)
         # How often anything was written to here, and which of these writes was the last to each grain.
         self.marks, self.marked = 0, np.zeros(count if readers else 0, np.int32)
-        self.place = np.zeros(
-            count if readers else 0, np.int32
-        )  # of a grain in a list: zeros between its uses
+        self.place = np.zeros(count if readers else 0, np.int32)  # in a list; zeros between uses
 
-    @property
-    def read_site(self) -> Array:
-        return self.last_reading & SITE
+    def read_site(self, part: slice) -> Array:
+        """Where each grain of a part was read last."""
+        return self.last_reading[part] & SITE
 
     def mark(self, at: Array, state: int) -> None:
         """Note that grains of one owner are written to, or that a copy is to write there."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from lapidist.machine.instructions.fragments import ELEMENT_BYTES
 from lapidist.machine.sanitize.shadow import PARTIAL, UNWRITTEN, Shadow
+from lapidist.machine.sanitize.undefined_bits import ALL, smeared, width_mask
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
@@ -94,3 +95,24 @@ class UndefinedShared(UndefinedMemory):
             self.bits = np.zeros(self.nbytes, np.uint8)
         super().mark(positions, octets, origin)
         self.shadow.state[self.shadow.grains(positions, octets.shape[1])] = PARTIAL
+
+
+def as_octets(bits: Array, size: int) -> Array:
+    """(lanes, bytes) of undefined bits."""
+    if size == 16:
+        return np.where(bits != 0, 0xFF, 0).astype("u1")[:, None].repeat(16, axis=1)
+    return np.ascontiguousarray(bits).view("u1").reshape(-1, 8)[:, :size]
+
+
+def as_words(octets: Array, kind: str) -> Array:
+    """The undefined bits of a value that was loaded; a sign goes on upwards."""
+    size = octets.shape[1]
+    if size > 8:
+        return np.where(octets.any(axis=1), ALL, np.uint64(0))
+    words = np.zeros((len(octets), 8), "u1")
+    words[:, :size] = octets
+    bits = words.view(np.uint64).reshape(-1)
+    if kind[0] != "s" or size == 8:
+        return bits
+    top = bits >> np.uint64(8 * size - 1)
+    return bits | (smeared(top, 64) & ~width_mask(8 * size))

@@ -1,6 +1,6 @@
-"""Arithmetic on numbers in floating point: a value that is followed passes from any operand to all of the result.
+"""Arithmetic on numbers in floating point: what is followed passes from any operand to all of the result.
 
-Most instructions of a kernel that multiplies are of this kind, so they are followed by fewer steps than others."""
+Most instructions of kernels that multiply are of this kind. They are followed in fewer steps."""
 
 from __future__ import annotations
 
