@@ -184,6 +184,14 @@ def test_the_plan_says_which_launches_come_before() -> None:
     assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:20], whole(9, 20), device="machine"))
 
 
+@pytest.mark.parametrize("b", [whole(9, 17), whole(17, 9).T], ids=["rows", "columns"])
+def test_no_kernel_packs_again_what_a_launch_has_widened(b: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complex_product, "tile_for", lambda *_: None)
+    plan = lapidist.plan(whole(80, 9), b, device="machine")
+    assert plan.plan is not None
+    assert plan.plan.problem.b.alignment == 16
+
+
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize(("n", "dtype"), in_turns([65, 32, 1], TYPES))
 def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -> None:

@@ -143,8 +143,9 @@ class ComplexProduct(RealForms):
         if not both or a.dtype not in COMPLEX_OF_NUMPY or any(choice is not None for choice in chosen):
             return None
         tile = tile_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
-        # of halves, kernels of real numbers leave out the tiles that nobody asked for
-        return None if types.triangle and isinstance(tile, DoubleTile) else tile
+        if types.triangle and isinstance(tile, DoubleTile) and max(tile.tiles(a.shape[-2], b.shape[-1])) > 1:
+            return None  # kernels of real numbers leave out tiles of the other half
+        return tile
 
     def _where_they_lie(self, tile: Tile, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
         """The product by one launch, where each operand steps evenly through the batch."""
