@@ -283,7 +283,8 @@ FEW_BITS: Knobs = (
     Knob("ZEROS", "1: groups have zero points"),
     Knob("WARPS", "warps of a block"),
 )
-DECODED: Knobs = (*FEW_BITS, Knob("CODES_ALONE", "1: codes in e4m3, without factors", 0))
+CONVERTED: Knobs = (THREADS, Knob("X", "the type of x", None, TYPE), Knob("T", "of its results", None, TYPE))
+DECODED: Knobs = (*FEW_BITS, GROUP, Knob("CODES_ALONE", "1: codes in e4m3, without factors", 0))
 SKINNY: Knobs = (
     *FEW_BITS,
     Knob("X", "the type of x, which is multiplied as T", same_as("T"), TYPE),

@@ -37,7 +37,7 @@ STREAMED_AGAIN = ParameterBlock([*STREAMED_BYTES.parameters, ("inexact", "pointe
 DECODED = ParameterBlock(
     [
         *((name, "pointer") for name in ("B", "D", "scales", "zeros")),
-        *((name, "i32") for name in ("n", "tiles", "blocks", "per_group")),
+        *((name, "i32") for name in ("n", "blocks")),
         *((name, "pointer") for name in ("weights", "factors", "inexact")),
     ]
 )

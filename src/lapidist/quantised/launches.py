@@ -164,21 +164,20 @@ def multiplying(
 @lru_cache(maxsize=256)
 def decoding(weight: Weight, architecture: str, assembled: bool = True, codes: bool = False) -> Launch:
     """The launch that writes the weight as (n, k), row after row. `codes`: in e4m3, and factors apart."""
-    tiles = tiles_of(weight.n)
-    numbers = {"n": weight.n, "tiles": tiles, "blocks": weight.blocks, "per_group": weight.per_group}
     binary = compile_kernel(
         "quantised/decoded.cu",
         "decoded",
-        weight.knobs(DECODING_WARPS) | {"CODES_ALONE": int(codes)},
+        weight.knobs(DECODING_WARPS) | weight.group_knob | {"CODES_ALONE": int(codes)},
         architecture,
         assembled=assembled,
     )
-    grid = -(-4 * tiles * weight.blocks // DECODING_WARPS), 1, 1
+    turns = -(-weight.blocks // (DECODING_WARPS // 2))
     return Launch(
         binary,
-        grid,
+        (tiles_of(weight.n) * turns, 1, 1),
         (32 * DECODING_WARPS, 1, 1),
-        bytes(DECODED.pack(numbers)),
+        bytes(DECODED.pack({"n": weight.n, "blocks": weight.blocks})),
+        overlaps=".launch_dependents" in binary.ptx,
         parameters=DECODED,
         patches=DECODED.patches(),
     )

@@ -33,11 +33,6 @@ class Weight(NamedTuple):
         return self.k // BLOCK
 
     @property
-    def per_group(self) -> int:
-        """Blocks of k with the same factors."""
-        return max(1, self.group // BLOCK)
-
-    @property
     def of_column(self) -> bool:
         """Whether a column has one factor, and more steps of k than a group has."""
         return self.group not in (*GROUPS, *GROUP_OF.values())
