@@ -309,6 +309,7 @@ STREAMED: Knobs = (
     GROUP,
     *REDUCTION,
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
+    Knob("ROWS_OF_BOX", "rows of x that a copy of TMA brings"),
     Knob("PARTS", "blocks of a cluster, which share k"),
     Knob("BLOCKS", "64 steps of k, of a stage: 2, or 4 where k is a multiple of 256"),
     Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),

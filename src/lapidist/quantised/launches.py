@@ -44,6 +44,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
         | {
             "T": TYPES[weight.dtype].c_type,
             "BN": config.rows,
+            "ROWS_OF_BOX": config.rows_of_box,
             "BK": 128 // weight.x_bytes,
             "COLUMN_GROUPS": config.column_groups,
             "PARTS": config.parts,
@@ -87,7 +88,7 @@ def streaming(
     parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (128 // weight.x_bytes, config.rows), (weight.k, rows.total)
+        box, extents = (128 // weight.x_bytes, config.rows_of_box), (weight.k, rows.total)
         of_x = TensorMap(at["A"], weight.dtype, extents, (weight.x_bytes * weight.k,), box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 

@@ -14,7 +14,7 @@ from lapidist.quantised.weight_facts import Weight
 # took 51 us, and 28 with five. Of wide blocks no more than three fit, and these were measured.
 LEAST_STAGES, STAGES_OF_WIDE, MOST_STAGES = {2: 4, 4: 3}, 3, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
-SHARED_OF_SM = 228 * 1024
+SHARED_OF_SM, MOST_ROWS_OF_BOX = 228 * 1024, 32
 
 
 class Streamed(NamedTuple):
@@ -37,6 +37,11 @@ class Streamed(NamedTuple):
         allotted = REGISTERS_OF_SM // (self.resident * self.threads) // 8 * 8
         left = allotted * self.threads - 128 * REGISTERS_LEFT
         return min(MOST_REGISTERS, left // (128 * self.column_groups) // 8 * 8)
+
+    @property
+    def rows_of_box(self) -> int:
+        """Of x, that a copy of TMA brings."""
+        return self.rows if self.rows <= 64 else MOST_ROWS_OF_BOX
 
     @property
     def threads(self) -> int:
