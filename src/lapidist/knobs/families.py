@@ -274,6 +274,11 @@ def x_of_8_bits(name: str) -> Knob:
     return Knob("X_OF_8_BITS", said, lambda values: int(BYTES[values[name]] == 1), MACRO)
 
 
+def x_factors(name: str) -> Knob:
+    """By the knob that has the type of x: rows that were converted from 8 bits keep their factors."""
+    return Knob("X_FACTORS", "1: rows of x have factors", x_of_8_bits(name).default, MACRO)
+
+
 GROUP = Knob("GROUP", "steps of k with a factor; 0: a column has one")
 FEW_BITS: Knobs = (
     *COMMON,
@@ -289,6 +294,7 @@ SKINNY: Knobs = (
     *FEW_BITS,
     Knob("X", "the type of x, which is multiplied as T", same_as("T"), TYPE),
     x_of_8_bits("X"),
+    x_factors("X"),
     STORED_AS_READ,
     Knob("BIAS", "1: a number for each column is added"),
     GROUP,
@@ -301,6 +307,7 @@ SKINNY: Knobs = (
 STREAMED: Knobs = (
     *TENSOR,
     x_of_8_bits("T"),
+    x_factors("T"),
     *VECTORS,
     *WGMMA,
     *TILE,

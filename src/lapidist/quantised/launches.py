@@ -55,7 +55,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
             "REGISTERS_LEFT": REGISTERS_LEFT,
         }
         | ({"Scalar": "float", "Sum": SUMS[weight.dtype]} if weight.x_bytes == 1 else {})
-        | ({"Out": TYPES[weight.out].c_type} if weight.out else {})
+        | ({"Out": TYPES[weight.out].c_type, "X_FACTORS": 1} if weight.out else {})
     )
 
 
@@ -84,7 +84,7 @@ def streaming(
         assembled=assembled,
     )
 
-    named = STREAMED_AGAIN if at_once else STREAMED_BYTES if weight.x_bytes == 1 else STREAMED
+    named = STREAMED_AGAIN if at_once else STREAMED_BYTES if weight.out else STREAMED
     parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
