@@ -159,7 +159,7 @@ $(DEV): $(BASE)
 $(FULL_DEV): $(PROJECTS)
 	@$(PYTHON) -m venv $(FULL)
 	@echo "installing torch and JAX for the CPU beside lapidist into $(FULL)"
-	@$(FULL_PIP) torch==2.13.0 jax==0.10.2 nbclient ipykernel
+	@$(FULL_PIP) torch==2.13.0 jax==0.10.2 nbclient ipykernel safetensors==0.8.0
 	@$(FULL_PIP) --editable ".[dev]" $(LAB)
 	@touch $@
 

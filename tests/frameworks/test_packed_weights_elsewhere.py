@@ -24,6 +24,7 @@ def test_states_whose_types_or_layouts_were_changed_are_refused() -> None:
         ({"scales": state["scales"].float()}, "state: scales must be bfloat16, .*; got float32"),
         ({"codes": state["codes"].long()}, "state: codes must be int32, .*; got int64"),
         ({"layout": torch.tensor([128, 40, 64, 2, 77])}, "state: layout must be k, n, group"),
+        ({"layout": torch.tensor([128, 40, 16, 2, 0])}, "state: layout must be k, n, group"),
         ({"layout": torch.tensor([128, 40, 64, 1, 0])}, "state: scales must be float16"),
     ):
         with pytest.raises(LapidistError, match=words):

@@ -254,8 +254,9 @@ def test_what_packed_groups_refuse(torch: Any, lt: Any, stock: Any) -> None:
     ):
         with pytest.raises(lapidist.LapidistError, match=words):
             lt.grouped(*arguments, **more)
-    narrow = stock.StockMixture(COUNT, TOP_K, 64, 12)
-    with pytest.raises(lapidist.LapidistError, match="weight: k must be a multiple of 64"):
-        lt.swap(narrow, weights="int4")
-    assert type(narrow.gate) is torch.nn.Linear
-    assert type(narrow.experts) is stock.StockExperts
+    broken = stock.StockMixture(COUNT, TOP_K, 64, 12)
+    broken.experts.down_proj.data[-1, -1, -1] = torch.nan
+    with pytest.raises(lapidist.LapidistError, match="weight: must be finite"):
+        lt.swap(broken, weights="int4")
+    assert type(broken.gate) is torch.nn.Linear
+    assert type(broken.experts) is stock.StockExperts

@@ -25,6 +25,7 @@ FORMATS = [
     ("e4m3", {}),
 ]
 SHAPES = [(1, 1024, 520), (16, 2944, 2880), (64, 640, 1000), (200, 1024, 520)]  # m, k, n
+SHAPES += [(3, 136, 72), (7, 77, 40), (130, 200, 72)]  # k ends inside of a block
 
 
 @pytest.mark.parametrize("decode", [False, True])
@@ -43,6 +44,24 @@ def test_products_are_those_of_decoded_weights(
         terms = left.abs() @ weight.abs() + bias.double().abs()
         allowed = exact.abs() * ULP[dtype] + terms * (k * 2.0**-24 + decode * ULP[dtype]) + 2.0**-24
         assert bool(((found - exact).abs() <= allowed).all()), (m, k, n)
+
+
+def test_x_follows_the_order_of_activations(torch: Any) -> None:
+    """Groups of a checkpoint of desc_act; in a graph, too, which takes what x has then."""
+    words = torch.randint(-(2**31), 2**31 - 1, (25, 40), dtype=torch.int32, device="cuda")
+    groups = (torch.arange(200) // 64)[torch.randperm(200)].cuda()
+    packed = quantised.from_gptq(words, torch.rand(4, 40, device="cuda").half(), None, groups)
+    weight = quantised.unpack(packed, "float64")
+    for m in (2, 30, 600):
+        x = torch.randn(m, 200, device="cuda").half()
+        lapidist.matmul(x, packed)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = lapidist.matmul(x, packed)
+        x.normal_()
+        graph.replay()
+        allowed = ULP["float16"] * 2 * (x.double().abs() @ weight.abs())
+        assert bool(((found.double() - x.double() @ weight).abs() <= allowed).all())
 
 
 WIDE_FORMATS = [  # of x in bfloat16, and whether products of codes and factors are rounded

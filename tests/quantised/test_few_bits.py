@@ -206,6 +206,18 @@ def test_who_takes_wide_blocks() -> None:
         assert not streamed_configs.takes_wide_blocks(Rows(200, 8192, 200, modes), INT4, exact=False)
 
 
+def test_grids_hold_all_blocks_of_rows() -> None:
+    """Experts with room for many rows, of which few are expected: blocks of more rows are fewer."""
+    masked = Rows(256 * 8192, 2048, 4, Modes(ragged=Ragged(ROWS, 256, 256 * 8192, 8192)))
+    streamed = streamed_configs.streamed_config(masked, INT4, 132)
+    skinny = launches.skinny_config(masked, INT4, 132)
+    for lines in (streamed.rows, 8 * skinny.eights):
+        assert masked.blocks(lines) <= 65535
+    machine = MachineBackend()
+    with pytest.raises(LapidistError, match="x: rows must fit in 65535 blocks of 128; got 8388609"):
+        products.by_few_rows(Rows(2**23 + 1, 2048), INT4, End(), machine, exact=True)
+
+
 def test_what_is_not_decoded_is_not_rounded(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

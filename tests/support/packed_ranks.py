@@ -116,6 +116,28 @@ def styles(mesh: Any) -> None:
     near([result.full_tensor()], [expected.double()])
 
 
+def orders(mesh: Any) -> None:
+    """Columns of a weight whose groups are those of the largest activations, with a short last group. Each
+    rank's x follows the same order.
+    """
+    parallel = importlib.import_module("torch.distributed.tensor.parallel")
+    lt = importlib.import_module("lapidist.torch")
+    torch.manual_seed(52)
+    words = torch.randint(-(2**31), 2**31 - 1, (25, INNER), dtype=torch.int32)
+    groups, scales = (torch.arange(200) // 64)[torch.randperm(200)], torch.rand(4, INNER).bfloat16() / 8
+    packed, bias = quantised.from_gptq(words, scales, None, groups), torch.ones(INNER, dtype=torch.bfloat16)
+    one, model = (lt.PackedLinear(packed, bias.clone().requires_grad_()) for _ in range(2))
+    x, g = (torch.randn(ROWS, size, dtype=torch.bfloat16) for size in (200, INNER))
+    with pytest.raises(ArgumentError, match="RowParallel: a split of k must keep groups whole; got a weight"):
+        parallel.parallelize_module(one, mesh, lt.RowParallel())
+    expected = learned(one, x, g)
+    parallel.parallelize_module(model, mesh, lt.ColumnParallel())
+    found = learned(model, x, part(g, 1))
+    near(found, [part(expected[0], 1).double(), *(each.double() for each in expected[1:])])
+    model.load_state_dict(one.state_dict())
+    assert torch.equal(model(x), found[0])
+
+
 def after_styles(mesh: Any) -> None:
     """torch's own styles first, whose hooks stay: each rank packs what it has of the whole weight."""
     tensor = importlib.import_module("torch.distributed.tensor")
@@ -162,4 +184,5 @@ def everything(device: str) -> None:
     refusals(mesh)
     graphs(mesh)
     styles(mesh)
+    orders(mesh)
     after_styles(mesh)

@@ -314,6 +314,7 @@ STREAMED: Knobs = (
     *(knob for knob in FEW_BITS if knob not in COMMON and knob.name != "WARPS"),
     Knob("BIAS", "1: a number for each column is added"),
     GROUP,
+    Knob("STEPS_BEHIND", "steps of the codes that gathered rows of x do not have", 0),
     *REDUCTION,
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
     Knob("ROWS_OF_BOX", "rows of x that a copy of TMA brings"),

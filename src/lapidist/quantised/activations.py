@@ -14,13 +14,13 @@ from lapidist.dtypes import FLOAT_RESULTS, name_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import empty
+from lapidist.quantised.number_formats import VECTOR_BYTES
 from lapidist.quantised.packed_weight import PackedWeight, on_host
 
 OF_16_BITS = "bfloat16", "float16"
 # Formats whose codes are exact in a type of 8 bits, and whose groups have whole instructions of 32 steps of k
 EXACT = {"float8_e4m3fn": ("int4", "mxfp4", "e4m3"), "int8": ("int4", "int8")}
 MOST_K_OF_COLUMN = (1 << 17) - 1  # sums of int8 by a factor a column have 32 bits
-VECTOR_BYTES = 16
 
 
 class RowFactors(NamedTuple):
@@ -39,7 +39,7 @@ class RowFactors(NamedTuple):
     def addresses(self) -> dict[str, Operand]:
         if self.array is None:
             return {}
-        return {"x_factors": self.array if in_rows(self.array) else copied(self.array)}
+        return {"x_factors": self.array if in_rows(self.array) else copied(self.array, self.array.shape[-1])}
 
 
 class Activations(NamedTuple):
@@ -53,9 +53,9 @@ class Activations(NamedTuple):
     def words(self) -> dict[str, Any]:
         return {} if self.factors is None else self.factors.words
 
-    @property
-    def addresses(self) -> dict[str, Operand]:
-        return {"A": aligned(self.x)} | ({} if self.factors is None else self.factors.addresses)
+    def addresses(self, row: int) -> dict[str, Operand]:
+        """`row`: elements from row to row of x, as kernels read it."""
+        return {"A": aligned(self.x, row)} | ({} if self.factors is None else self.factors.addresses)
 
     @property
     def factor_arrays(self) -> tuple[Operand, ...]:
@@ -141,7 +141,9 @@ def row_factors(value: Any, x: Operand) -> RowFactors:
 
 
 def in_rows(operand: Operand) -> bool:
-    """Whether elements lie one after another."""
+    """Whether elements lie one after another; none do."""
+    if 0 in operand.shape:
+        return True
     expected = 1
     for extent, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
         if extent > 1 and stride != expected:
@@ -150,13 +152,17 @@ def in_rows(operand: Operand) -> bool:
     return True
 
 
-def copied(operand: Operand) -> Operand:
-    """In rows, one after another."""
-    copy = empty(operand.shape, operand, operand.dtype)
-    copy[...] = operand.owner
+def copied(operand: Operand, row: int) -> Operand:
+    """In rows of so many elements, one after another, with zeros at their ends."""
+    k = operand.shape[-1]
+    copy = empty((*operand.shape[:-1], row), operand, operand.dtype)
+    copy[..., :k] = operand.owner
+    if k < row:
+        copy[..., k:] = 0
     return operand_of(copy, operand.name)
 
 
-def aligned(x: Operand) -> Operand:
-    """x in rows that begin at vectors; k is whole vectors."""
-    return x if in_rows(x) and x.pointer % VECTOR_BYTES == 0 else copied(x)
+def aligned(x: Operand, row: int) -> Operand:
+    """x in rows that begin at vectors."""
+    fits = row == x.shape[-1] and in_rows(x) and x.pointer % VECTOR_BYTES == 0
+    return x if fits else copied(x, row)

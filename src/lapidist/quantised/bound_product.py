@@ -26,7 +26,7 @@ from lapidist.quantised import decoded_codes, packed_weight
 from lapidist.quantised import product as plain
 from lapidist.quantised.activations import Activations, activations_of
 from lapidist.quantised.kernel_parameters import End, Rows
-from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, unpack
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, unpack
 from lapidist.quantised.ways import FOLDED, Way, way_on
 
 FURTHER = "further array"  # the name of those that kernels have no parameter for
@@ -52,6 +52,9 @@ def matmul(
     device, decode = more.pop("device", None), more.pop("decode", None)
     x_operand, arrays = operand_of(x, "x"), plain.arrays_of(weight)
     plain.require_activations(x_operand, weight.shape[-2], arrays)
+    if weight.order is not None:
+        x, weight = columns_in_order(x, weight.order), weight.in_order
+        x_operand = operand_of(x, "x")
     activations = activations_of(
         x_operand, weight, scale_a, out_dtype, out if is_array(out) else None, decode
     )
@@ -227,8 +230,10 @@ def by_few_rows(
         words["epilogue"] = fused.words(pointers.fused)
     facts = plain.described(weight, activations, out.dtype)
     activations, facts = plain.as_read(activations, facts, way, backend)
-    launch = plain.by_few_rows(rows_of(problem, activations.x), facts, end, backend, exact)
-    at = activations.addresses | {"D": out} | plain.arrays_by_name(weight)
+    rows = rows_of(problem, activations.x)
+    launch = plain.by_few_rows(rows, facts, end, backend, exact)
+    at = activations.addresses(plain.row_of_x(rows, facts, backend.chip)) | {"D": out}
+    at |= plain.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
     plain.start(launch, at, activations.x, backend, words)
 

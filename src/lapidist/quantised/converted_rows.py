@@ -11,8 +11,9 @@ from lapidist.dtypes import TYPES
 from lapidist.frameworks.arrays import operand_of
 from lapidist.frameworks.new_arrays import empty
 from lapidist.launch import AS_IT_IS, Launch
-from lapidist.quantised.activations import VECTOR_BYTES, Activations, aligned
+from lapidist.quantised.activations import Activations, aligned
 from lapidist.quantised.kernel_parameters import CONVERTED
+from lapidist.quantised.number_formats import VECTOR_BYTES
 from lapidist.quantised.ways import E4M3, WIDER
 
 THREADS = 128
@@ -20,7 +21,7 @@ THREADS = 128
 
 def converted(activations: Activations, backend: Backend) -> Activations:
     """The same rows in a new array; their factors stay apart."""
-    x = aligned(activations.x)
+    x = aligned(activations.x, activations.x.shape[-1])
     rows = operand_of(empty(x.shape, x, WIDER), "x")
     launch = converting(math.prod(x.shape) // VECTOR_BYTES, backend.chip.architecture, backend.compiles)
     backend.launch_alone(launch, {"A": x, "D": rows}, AS_IT_IS, x.framework, None)

@@ -17,7 +17,6 @@ from lapidist.problems.scaling import K_BLOCK
 from lapidist.quantised.activations import Activations
 from lapidist.quantised.fragment_order import QUARTERS, tiles_of
 from lapidist.quantised.launches import decoding
-from lapidist.quantised.number_formats import BLOCK
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.ways import E4M3, FOLDED
 from lapidist.quantised.weight_facts import Weight
@@ -81,11 +80,12 @@ def decode(weight: PackedWeight, described: Weight, like: Operand, backend: Back
     k, n = weight.shape
     folded = weight.format.name in FOLDED
     groups = 1 if weight.group == k and not folded else -(-k // K_BLOCK)
-    codes, factors = empty((n, k), like, E4M3), empty((groups, n), like, "float32")
-    inexact = empty((tiles_of(n), k // BLOCK, QUARTERS), like, "uint8") if folded else None
+    codes = empty((n, described.steps), like, E4M3)
+    factors = empty((groups, n), like, "float32")
+    inexact = empty((tiles_of(n), described.blocks, QUARTERS), like, "uint8") if folded else None
     launch = decoding(described, backend.chip.architecture, backend.compiles, codes=True)
     arrays = {"B": weight.codes, "scales": weight.scales, "zeros": weight.zeros}
     arrays |= {"D": codes, "factors": factors, "inexact": inexact}
     at = {name: operand_of(array, name) for name, array in arrays.items() if array is not None}
     backend.launch_alone(launch, at, AS_IT_IS, like.framework, None)
-    return Decoded(codes, factors, inexact)
+    return Decoded(codes[:, :k], factors, inexact)

@@ -29,14 +29,14 @@ def tiles_of(n: int) -> int:
     return -(-n // TILE)
 
 
-def padded(matrix: Any) -> Any:
-    """Columns of zeros behind the last, up to a whole tile."""
-    more = -matrix.shape[1] % TILE
+def padded(matrix: Any, rows: int, columns: int) -> Any:
+    """Zeros behind the last row and column, up to so many."""
+    below, beside = rows - matrix.shape[0], columns - matrix.shape[1]
     if isinstance(matrix, np.ndarray):
-        return np.pad(matrix, ((0, 0), (0, more)))
+        return np.pad(matrix, ((0, below), (0, beside)))
     import torch
 
-    return torch.nn.functional.pad(matrix, (0, more)) if more else matrix
+    return torch.nn.functional.pad(matrix, (0, beside, 0, below)) if below or beside else matrix
 
 
 def moved(array: Any, order: tuple[int, ...]) -> Any:
@@ -55,11 +55,12 @@ def as_words(array: Any) -> Any:
     return array.view(torch.int32)
 
 
-def in_fragments(codes: Any, bits: int) -> Any:
-    """Codes (k, n) as the kernel's 32-bit words: (tiles of n, blocks of k, words of a tile)."""
-    full = padded(codes)
-    k, n = full.shape
-    shape = k // BLOCK, n // TILE
+def in_fragments(codes: Any, bits: int, steps: int) -> Any:
+    """Codes (k, n) as the kernel's 32-bit words: (tiles of n, blocks of k, words of a tile). `steps`: of k,
+    with zeros behind.
+    """
+    shape = steps // BLOCK, tiles_of(codes.shape[1])
+    full = padded(codes, steps, TILE * shape[1])
     split = full.reshape(shape[0], *SPLIT, shape[1], 4, 2, 8)
     flat = moved(split, FOUR_BITS if bits == 4 else EIGHT_BITS)
     if bits == 4:
@@ -100,9 +101,11 @@ def together(words: Array) -> Array:
 
 def factors_in_fragments(factors: Any, group: int) -> Any:
     """Factors (groups, n) as lanes read them: (tiles, steps, quarters, 8, groups of a block, 2 columns)."""
-    full = padded(factors)
-    of_block = max(1, BLOCK // group)
-    parts = full.reshape(full.shape[0] // of_block, of_block, full.shape[1] // TILE, 4, 2, 8)
+    count, n = factors.shape
+    of_block, tiles = max(1, BLOCK // group), tiles_of(n)
+    blocks = -(-count // of_block)
+    full = padded(factors, blocks * of_block, TILE * tiles)
+    parts = full.reshape(blocks, of_block, tiles, 4, 2, 8)
     return moved(parts, (2, 0, 3, 5, 1, 4))
 
 

@@ -44,6 +44,9 @@ DECODED = ParameterBlock(
 )
 
 
+MOST_BLOCKS = 65535  # of rows: a grid's second extent
+
+
 class End(NamedTuple):
     """What becomes of sums: a bias is added; or a caller's function, as macros and by its operands."""
 
@@ -78,6 +81,10 @@ class Rows(NamedTuple):
     def blocks(self, lines: int) -> int:
         """At most, of so many rows."""
         return -(-self.total // lines) if self.ragged is None else self.ragged.tiles(lines)
+
+    def fit_blocks(self, lines: int) -> bool:
+        """Whether a grid has so many blocks."""
+        return self.blocks(lines) <= MOST_BLOCKS
 
     def expected_blocks(self, lines: int) -> int:
         if self.ragged is None:

@@ -37,7 +37,7 @@ MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
 ROWS_OF_SKINNY = 4
 
 
-def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
+def knobs_of_streamed(weight: Weight, config: Streamed, gathered: bool = False) -> dict[str, object]:
     return (
         weight.knobs_of_format()
         | weight.group_knob
@@ -53,6 +53,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
             "RESIDENT": config.resident,
             "REGISTERS": config.registers,
             "REGISTERS_LEFT": REGISTERS_LEFT,
+            "STEPS_BEHIND": weight.steps - weight.streamed_row if gathered else 0,  # TMA gives zeros
         }
         | ({"Scalar": "float", "Sum": SUMS[weight.dtype]} if weight.x_bytes == 1 else {})
         | ({"Out": TYPES[weight.out].c_type, "X_FACTORS": 1} if weight.out else {})
@@ -76,10 +77,11 @@ def streaming(
         blocks_of_rows = max(1, min(blocks_of_rows, at_once // (columns * config.parts)))
     numbers = {"d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers |= {"tiles": tiles_of(weight.n), "blocks": weight.blocks}
+    knobs = knobs_of_streamed(weight, config, rows.modes.gather_a > 0) | end.knobs | rows.modes.defines()
     binary = compile_kernel(
         "quantised/streamed.cu",
         "streamed",
-        knobs_of_streamed(weight, config) | end.knobs | rows.modes.defines() | {"INEXACT": int(at_once > 0)},
+        knobs | {"INEXACT": int(at_once > 0)},
         architecture,
         assembled=assembled,
     )
@@ -88,8 +90,9 @@ def streaming(
     parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (128 // weight.x_bytes, config.rows_of_box), (weight.k, rows.total)
-        of_x = TensorMap(at["A"], weight.dtype, extents, (weight.x_bytes * weight.k,), box, swizzle=128)
+        row, box = weight.streamed_row, (128 // weight.x_bytes, config.rows_of_box)
+        bytes_of_row = (weight.x_bytes * row,)
+        of_x = TensorMap(at["A"], weight.dtype, (row, rows.total), bytes_of_row, box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 
     return Launch(
@@ -124,9 +127,8 @@ class Skinny(NamedTuple):
 
 def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
     """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums."""
-    eights = next(
-        count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
-    )
+    enough = (count for count in (1, 2, 4) if 8 * count >= rows.expected and rows.fit_blocks(8 * count))
+    eights = next(enough, MOST_EIGHTS)
     tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
     of_sm = -(-4 * tiles // multiprocessors)
     if eights == 1 and of_sm <= max(BY_BLOCKS_OF_SM):
@@ -147,7 +149,7 @@ def multiplying(
         knobs["Out"] = TYPES[weight.out].c_type
     named = SKINNY_BYTES if weight.x_bytes == 1 else SKINNY
     parameters = parameters_with(named, rows.modes, end.operands)
-    numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.total, "n": weight.n}
+    numbers = {"a_row": weight.steps, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)

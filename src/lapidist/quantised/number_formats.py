@@ -15,6 +15,7 @@ SYMMETRIC_ZERO = 8  # the code of 0 in int4 without zero points
 GROUPS = 32, 64, 128
 GROUP_OF = {"mxfp4": 32, "nvfp4": 16}  # formats whose factors are of so many steps of k, and no others
 BLOCK = 64  # steps of k that a warp decodes at once
+VECTOR_BYTES = 16  # of a load; rows of x begin at multiples of them
 SCALE_TYPES = "float32", "float16", "bfloat16", "e8m0", "e4m3"
 
 
@@ -33,6 +34,22 @@ FORMATS = {
         *(Format("int8", 8, 127), Format("e4m3", 8, 448)),
     )
 }
+
+
+def steps_of_codes(k: int, group: int) -> int:
+    """k as codes lie in memory: whole blocks, and whole groups of two. Behind the last are zeros."""
+    step = max(GROUPS) if group == max(GROUPS) else BLOCK
+    return -(-k // step) * step
+
+
+def group_of_column(k: int) -> int:
+    """One factor for a column: a group of all its steps, or of as few as a group may have."""
+    return max(k, min(GROUPS))
+
+
+def group_sizes(k: int, only: int | None) -> list[int]:
+    """The steps of k that a factor may have; `only`: what a format has."""
+    return [group_of_column(k), *GROUPS] if only is None else [only]
 
 
 def format_named(name: object, argument: str = "format") -> Format:

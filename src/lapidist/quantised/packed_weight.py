@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lapidist.calls.call import FewBits
 from lapidist.dtypes import numpy_dtype
-from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import (
     QUARTERS,
@@ -25,24 +25,28 @@ from lapidist.quantised.fragment_order import (
 from lapidist.quantised.number_formats import (
     BLOCK,
     GROUP_OF,
-    GROUPS,
     SCALE_TYPES,
     SYMMETRIC_ZERO,
     Format,
     format_named,
+    group_sizes,
     scales_as_numbers,
+    steps_of_codes,
     values_of,
 )
 
 Array = np.ndarray[Any, Any]
+ARRAYS = "codes", "scales", "zeros", "order"  # by the names of PackedWeight.state_dict
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PackedWeight(FewBits):
     """A weight of shape (k, n) in few bits: the b of `lapidist.matmul(x, b)`.
 
-    `group`: how many steps of k share a factor; k for one factor a column. Arrays are those of one framework.
+    `group`: how many steps of k share a factor, k or more for one factor a column. Codes and factors of steps
+    behind k are zeros. Arrays are those of one framework.
     `zeros`: zero points; of nvfp4 the factor of the whole weight.
+    `order`: where groups are no neighbours along k, which column of x each step multiplies.
     """
 
     shape: tuple[int, int]
@@ -52,11 +56,14 @@ class PackedWeight(FewBits):
     codes: Any
     scales: Any
     zeros: Any = None
+    order: Any = None
 
     def __repr__(self) -> str:
-        group = "a column" if self.group == self.shape[-2] else f"{self.group} of k"
+        group = "a column" if self.group >= self.shape[-2] else f"{self.group} of k"
         zeros = ", zero points" if self.zeros is not None and self.format.name == "int4" else ""
-        return f"{type(self).__name__}({self.format.name}, {self.shape}, {self.scale_type} by {group}{zeros})"
+        order = "" if self.order is None else ", in the order of activations"
+        factors = f"{self.scale_type} by {group}"
+        return f"{type(self).__name__}({self.format.name}, {self.shape}, {factors}{zeros}{order})"
 
     @property
     def T(self) -> PackedWeight:
@@ -66,7 +73,18 @@ class PackedWeight(FewBits):
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (self.codes, self.scales, self.zeros) if array is not None)
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """Those that it has, by name."""
+        named = {name: getattr(self, name) for name in ARRAYS}
+        return {name: array for name, array in named.items() if array is not None}
+
+    @property
+    def in_order(self) -> PackedWeight:
+        """The same of an x whose columns are in the order of its steps."""
+        return self if self.order is None else replace(self, order=None)
 
     @property
     def layout(self) -> list[int]:
@@ -75,16 +93,11 @@ class PackedWeight(FewBits):
 
     def state_dict(self) -> dict[str, Any]:
         """Its arrays by name, for torch.save or safetensors. `load` reads them."""
-        layout = placed_like(np.array(self.layout, np.int64), self.codes)
-        arrays = {"layout": layout, "codes": self.codes, "scales": self.scales}
-        return arrays if self.zeros is None else {**arrays, "zeros": self.zeros}
+        return {"layout": placed_like(np.array(self.layout, np.int64), self.codes), **self.arrays}
 
     def to(self, device: Any) -> PackedWeight:
         """The same weight on another device of torch."""
-        moved = (
-            None if array is None else array.to(device) for array in (self.codes, self.scales, self.zeros)
-        )
-        return type(self)(self.shape, self.format, self.group, self.scale_type, *moved)
+        return replace(self, **{name: array.to(device) for name, array in self.arrays.items()})
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -101,8 +114,8 @@ class PackedExperts(PackedWeight):
                 f"number: must be that of a group; got {shown(number)}. Put several together with"
                 " lapidist.quantised.stack([weight[0], weight[1]]), say"
             )
-        arrays = (None if array is None else array[number] for array in (self.codes, self.scales, self.zeros))
-        return PackedWeight(self.shape[1:], self.format, self.group, self.scale_type, *arrays)
+        arrays = {name: array[number] for name, array in self.arrays.items()}
+        return PackedWeight(self.shape[1:], self.format, self.group, self.scale_type, **arrays)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -122,13 +135,15 @@ def stack(weights: Sequence[PackedWeight]) -> PackedExperts:
         raise ArgumentError(
             "weights: all must have zero points, or none; got some with them. Pack them alike"
         )
+    if any(weight.order is not None for weight in weights):
+        raise ArgumentError(
+            "weights: groups must be neighbours along k in those of experts, whose rows share x; got some in"
+            " the order of activations (desc_act). Pack them without it"
+        )
     first = weights[0]
-    arrays = (
-        None if array is None else stacked([getattr(weight, name) for weight in weights])
-        for name, array in (("codes", first.codes), ("scales", first.scales), ("zeros", first.zeros))
-    )
+    arrays = {name: stacked([getattr(weight, name) for weight in weights]) for name in first.arrays}
     shape = (len(weights), *first.shape)
-    return PackedExperts(shape, first.format, first.group, first.scale_type, *arrays)
+    return PackedExperts(shape, first.format, first.group, first.scale_type, **arrays)
 
 
 ORDER_OF_FORMATS = "int4", "mxfp4", "int8", "e4m3", "nvfp4"  # files have a format by its place here
@@ -153,16 +168,18 @@ def load(state: Mapping[str, Any]) -> PackedWeight:
         )
     layout = [int(number) for number in state["layout"]]
     require_layout(layout)
-    weight = of_layout(layout, state["codes"], state["scales"], state.get("zeros"))
+    weight = of_layout(layout, *map(state.get, ARRAYS))
     require_arrays(weight)
     return weight
 
 
-def of_layout(layout: Sequence[int], codes: Any, scales: Any, zeros: Any) -> PackedWeight:
+def of_layout(
+    layout: Sequence[int], codes: Any, scales: Any, zeros: Any = None, order: Any = None
+) -> PackedWeight:
     """The weight of a `layout` and its arrays."""
     k, n, group, scale, name = layout
     format = format_named(ORDER_OF_FORMATS[name])
-    more = format, group, SCALE_TYPES[scale], codes, scales, zeros
+    more = format, group, SCALE_TYPES[scale], codes, scales, zeros, order
     if len(codes.shape) == 4:
         return PackedExperts((codes.shape[0], k, n), *more)
     return PackedWeight((k, n), *more)
@@ -170,7 +187,8 @@ def of_layout(layout: Sequence[int], codes: Any, scales: Any, zeros: Any) -> Pac
 
 def require_layout(layout: list[int]) -> None:
     known = len(layout) == 5 and layout[3] in range(len(SCALE_TYPES))
-    if not known or layout[4] not in range(len(ORDER_OF_FORMATS)):
+    known = known and layout[4] in range(len(ORDER_OF_FORMATS))
+    if not known or layout[2] not in group_sizes(layout[0], GROUP_OF.get(ORDER_OF_FORMATS[layout[4]])):
         raise ArgumentError(
             f"state: layout must be k, n, group, and the numbers of a type of factors and of a format; got"
             f" {layout}. Pass what PackedWeight.state_dict() returned, of no later version"
@@ -183,32 +201,35 @@ def require_arrays(weight: PackedWeight) -> None:
     of_k = -(-k // max(BLOCK, weight.group))
     factors = (*groups, tiles_of(n), of_k, QUARTERS, 8, max(1, BLOCK // weight.group), 2)
     shapes = {
-        "codes": (*groups, tiles_of(n), k // BLOCK, 128 * weight.format.bits),
+        "codes": (*groups, tiles_of(n), steps_of_codes(k, weight.group) // BLOCK, 128 * weight.format.bits),
         "scales": factors,
         "zeros": (*groups, 1) if weight.format.name == "nvfp4" else factors,
+        "order": (*groups, k),
     }
     whole, of_factors = weight.format.name == "nvfp4", weight.scale_type
     types = {
         "codes": "int32",
         "scales": "uint8" if of_factors in ("e8m0", "e4m3") else of_factors,
         "zeros": "float32" if whole else "uint8",
+        "order": "int32",
     }
-    for name, expected in shapes.items():
-        array = getattr(weight, name)
-        dtype = None if array is None else str(array.dtype).removeprefix("torch.")
-        if dtype not in (None, types[name]):
+    for name, array in weight.arrays.items():
+        dtype, expected = str(array.dtype).removeprefix("torch."), shapes[name]
+        if dtype != types[name]:
             raise DTypeError(
                 f"state: {name} must be {types[name]}, as its layout says; got {dtype}. Leave packed arrays"
                 " out where a state's type is changed"
             )
-        if array is not None and tuple(array.shape) != expected:
+        if tuple(array.shape) != expected:
             raise ShapeError(
                 f"state: {name} must have shape {expected}, as its layout says; got {tuple(array.shape)}."
                 " Pack the weight anew"
             )
 
 
-def made(codes: Any, scales: Any, zeros: Any, format: Format, scale_type: str, like: Any) -> PackedWeight:
+def made(
+    codes: Any, scales: Any, zeros: Any, format: Format, scale_type: str, like: Any, order: Any = None
+) -> PackedWeight:
     """A weight of codes (k, n), bytes, and factors (groups, n), in arrays like `like`; also of tensors."""
     k, n = codes.shape
     group = require_groups(k, n, tuple(scales.shape), "scales", GROUP_OF.get(format.name))
@@ -218,37 +239,26 @@ def made(codes: Any, scales: Any, zeros: Any, format: Format, scale_type: str, l
         raise ShapeError(
             f"zeros: must have the shape of scales, {shape}; got {tuple(zeros.shape)}. Correct it"
         )
-    words = in_fragments(codes, format.bits)
+    words = in_fragments(codes, format.bits, steps_of_codes(k, group))
     if format.name in GROUP_OF:
         words = apart(words)
-    arrays = [words, factors_in_fragments(scales, group)]
+    arrays = {"codes": words, "scales": factors_in_fragments(scales, group), "order": order}
     if zeros is not None:
-        arrays.append(zeros if whole else factors_in_fragments(zeros, group))
-    return PackedWeight((k, n), format, group, scale_type, *(placed_like(array, like) for array in arrays))
-
-
-def require_blocks(k: int) -> None:
-    if k == 0 or k % BLOCK:
-        raise ShapeError(
-            f"weight: k must be a multiple of {BLOCK}, which a warp decodes at once; got {k}. Pad it,"
-            " or keep it as it is: swap(where=) leaves layers out"
-        )
+        arrays["zeros"] = zeros if whole else factors_in_fragments(zeros, group)
+    placed = {name: placed_like(array, like) for name, array in arrays.items() if array is not None}
+    return PackedWeight((k, n), format, group, scale_type, **placed)
 
 
 def require_groups(k: int, n: int, shape: tuple[int, ...], name: str, only: int | None = None) -> int:
-    """The steps of k in a group, from the shape of factors. `only`: what the format has."""
-    require_blocks(k)
-    if len(shape) != 2 or shape[1] != n or shape[0] == 0 or k % shape[0]:
+    """The steps of k in a group, from the shape of factors; the last may have fewer. `only`: what the format
+    has.
+    """
+    group = next((size for size in group_sizes(k, only) if shape == (-(-k // size), n)), None)
+    if group is None or not k:
+        steps = "32, 64 or 128, or all" if only is None else str(only)
         raise ShapeError(
-            f"{name}: must have shape (groups of k, {n}), with groups that divide k = {k}; got {shape}."
-            " Correct it"
-        )
-    group = k // shape[0]
-    if only is not None and group != only:
-        raise ShapeError(f"{name}: groups of this format have {only} steps of k; got {group}. Repack")
-    if only is None and group not in (*GROUPS, k):
-        raise ShapeError(
-            f"{name}: groups must have 32, 64 or 128 steps of k, or all {k}; got {group}. Repack"
+            f"{name}: must have shape (groups of k, {n}), with groups of {steps} of k = {k}; got {shape}."
+            " Correct it, or repack"
         )
     return group
 
@@ -267,7 +277,7 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
     if isinstance(packed, PackedExperts):
         return stacked([unpack(weight, dtype) for weight in packed])
     k, n = packed.shape
-    values = values_of(on_host(codes_in_order(packed)), packed.format).astype(np.float64)
+    values = values_of(codes_in_order(packed)[:k], packed.format).astype(np.float64)
     steps = np.arange(k) // packed.group
     if packed.format.name == "int4" and packed.zeros is not None:
         values -= factors_out_of_fragments(on_host(packed.zeros), n)[steps]
@@ -279,6 +289,8 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
         if packed.format.name == "nvfp4":
             factors = factors * on_host(packed.zeros).astype(np.float64)
         numbers = (values * factors).astype(dtype)
+    if packed.order is not None:
+        numbers = numbers[np.argsort(on_host(packed.order))]
     return placed_like(numbers, packed.codes)
 
 
@@ -290,6 +302,26 @@ def codes_in_order(packed: PackedWeight) -> Array:
 
 
 # ---- arrays of torch and of NumPy ----
+
+
+def columns_in_order(x: Any, order: Any) -> Any:
+    """x with its columns in the order of a weight's steps."""
+    if x.shape[-1] != len(order):
+        raise ShapeError(
+            f"x: must have k = {len(order)} columns, as the weight has rows; got {tuple(x.shape)}. Transpose"
+            " one"
+        )
+    if framework_of(x) != "torch":
+        return x[..., order]
+    if x.device != order.device:
+        raise DeviceError(
+            f"weight: must be where x is, on {x.device}; got one on {order.device}. Move it with .to()"
+        )
+    if x.dtype.itemsize == 1:  # torch gathers no floats of 8 bits
+        import torch
+
+        return x.view(torch.int8).index_select(-1, order).view(x.dtype)
+    return x.index_select(-1, order)
 
 
 def on_host(array: Any) -> Array:

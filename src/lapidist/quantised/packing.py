@@ -10,17 +10,9 @@ from lapidist.calls.keywords import unexpected
 from lapidist.dtypes import integer_from
 from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
-from lapidist.quantised.fragment_order import as_words
+from lapidist.quantised.fragment_order import as_words, padded
 from lapidist.quantised.number_formats import GROUP_OF, GROUPS, SYMMETRIC_ZERO, format_named
-from lapidist.quantised.packed_weight import (
-    PackedWeight,
-    made,
-    on_host,
-    placed_like,
-    require_blocks,
-    require_groups,
-    stack,
-)
+from lapidist.quantised.packed_weight import PackedWeight, made, on_host, placed_like, require_groups, stack
 from lapidist.quantised.quantising import (
     as_bytes,
     cast,
@@ -47,8 +39,8 @@ def pack(
     """Quantise a weight (k, n), like the b of `matmul`: pass `linear.weight.T` of a torch layer; or those of
     experts, (groups, k, n), like the b of `grouped`.
 
-    `group`: 32, 64 or 128 steps of k that share a factor; None: 32 for mxfp4, 16 for nvfp4, else one factor a
-    column.
+    `group`: 32, 64 or 128 steps of k that share a factor, in the last group what is left; None: 32 for mxfp4,
+    16 for nvfp4, else one factor a column.
     `zero_points`: for int4, whether the range of codes follows the smallest and the largest of a group.
 
     A tensor of torch is packed where it is, with the bits that NumPy's array has.
@@ -65,20 +57,17 @@ def pack(
     if only is not None and group not in (None, only):
         raise ArgumentError(f"group: {format} has a factor for {only} steps of k; got {group}. Leave it out")
     k, n = plain.shape
-    require_blocks(k)
     size = only if only is not None else k if group is None else integer_from(1, group)
-    if size is None or k % size:
-        fitting = [str(steps) for steps in GROUPS if k % steps == 0]
-        named = f"{', '.join(fitting[:-1])} or {fitting[-1]}"
-        raise ArgumentError(f"group: must divide k = {k}; got {shown(group)}. Take {named}")
-    require_groups(k, n, (k // size, n), "group", only)
-    parts = cast(plain, "float32").reshape(k // size, size, n)
+    if size is None or size not in (*GROUPS, only, k):
+        raise ArgumentError(f"group: must be 32, 64 or 128, or all k = {k}; got {shown(group)}. Take one")
+    groups = -(-k // size)
+    parts = padded(cast(plain, "float32"), groups * size, n).reshape(groups, size, n)
     if not library_of(parts).isfinite(parts).all():
         raise ArgumentError("weight: must be finite to be quantised; got NaN or infinity. Replace them")
     how: Any = with_zero_points if zero_points else with_two_factors if format == "nvfp4" else symmetric
     codes, scales, zeros = how(parts, row)
     scale_type = {"mxfp4": "e8m0", "nvfp4": "e4m3"}.get(format, "bfloat16")
-    return made(codes.reshape(k, n), scales, zeros, row, scale_type, weight)
+    return made(codes.reshape(-1, n)[:k], scales, zeros, row, scale_type, weight)
 
 
 def require_no_module(weight: Any) -> None:
@@ -94,10 +83,10 @@ def floats_of(weight: Any) -> Any:
     is_tensor = framework_of(weight) == "torch"
     plain: Any = weight.detach() if is_tensor else on_host(weight)
     dtype = str(plain.dtype).removeprefix("torch.")
-    if plain.ndim != 2 or not plain.shape[1]:
+    if plain.ndim != 2 or 0 in plain.shape:
         raise ShapeError(
-            f"weight: must be a matrix (k, n) with columns; got shape {tuple(plain.shape)}. Pass a matrix, or"
-            " a stack of three dimensions"
+            f"weight: must be a matrix (k, n) with rows and columns; got shape {tuple(plain.shape)}. Pass a"
+            " matrix, or a stack of three dimensions"
         )
     if dtype not in ("float64", "float32", "float16", "bfloat16"):
         raise DTypeError(f"weight: must hold floats to be quantised; got {dtype}. Convert it")
@@ -127,11 +116,9 @@ def from_gptq(
             f"g_idx: must have 8 entries for each row of qweight, which has 4 bits a code: {k}; got"
             f" {len(g_idx)}. Pass those of this layer, or unpack codes of 8 bits for from_codes"
         )
-    if g_idx is not None and not np.array_equal(on_host(g_idx), np.arange(k) // group):
-        raise ArgumentError(
-            "g_idx: groups must be neighbours along k; got a weight in the order of activations (desc_act)."
-            " Quantise without it"
-        )
+    order = None if g_idx is None else order_of(on_host(g_idx), group)
+    if order is not None:
+        codes = codes[placed_like(order, qweight)]
     zeros = None
     if qzeros is not None:
         stored = columns_of(require_words(qzeros, "qzeros", qweight), tuple(range(8)), n, "qzeros")
@@ -142,7 +129,23 @@ def from_gptq(
             )
         zeros = stored + (1 if zero_offset is None else zero_offset)
         zeros = None if (zeros == SYMMETRIC_ZERO).all() else zeros
-    return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight)
+    return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight, order)
+
+
+def order_of(groups: Any, group: int) -> Any:
+    """The order of rows in which the groups of all are neighbours, of weights that were quantised by the
+    sizes of activations (desc_act); None where they are.
+    """
+    expected = np.arange(len(groups)) // group
+    if np.array_equal(groups, expected):
+        return None
+    order = np.argsort(groups, kind="stable").astype(np.int32)
+    if not np.array_equal(groups[order], expected):
+        raise ArgumentError(
+            f"g_idx: must name groups 0 to {expected[-1]} for {group} rows each, the last for the rest; got"
+            f" {shown(np.unique(groups, return_counts=True)[1].tolist())}. Pass that of the whole layer"
+        )
+    return order
 
 
 def from_awq(qweight: Any, scales: Any, qzeros: Any) -> PackedWeight:

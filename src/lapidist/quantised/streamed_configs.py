@@ -127,10 +127,11 @@ def streamed_config(rows: Rows, weight: Weight, multiprocessors: int, exact: boo
 
 def lines_of(rows: Rows, weight: Weight, exact: bool) -> list[int]:
     """How many rows of x a block may have: the fewest that are enough, or any of the most."""
+    enough = (count for count in COSTS if count >= rows.expected and rows.fit_blocks(count))
     wide = [count for count in COSTS_OF[weight.x_bytes] if count > NARROW]
-    if not takes_wide_blocks(rows, weight, exact):
-        wide = []
-    return next(([count] for count in COSTS if count >= rows.expected), [NARROW, *wide])
+    most = [NARROW, *wide] if takes_wide_blocks(rows, weight, exact) else [NARROW]
+    fitting = [count for count in most if rows.fit_blocks(count)]
+    return next(([count] for count in enough), fitting or most)
 
 
 def takes_wide_blocks(rows: Rows, weight: Weight, exact: bool) -> bool:

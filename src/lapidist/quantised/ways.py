@@ -14,7 +14,7 @@ from lapidist.device import Device
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.quantised.kernel_parameters import Rows
 from lapidist.quantised.launches import ROWS_OF_SKINNY
-from lapidist.quantised.number_formats import FORMATS
+from lapidist.quantised.number_formats import FORMATS, VECTOR_BYTES
 from lapidist.quantised.streamed_configs import NARROW, SMS, microseconds, streamed_config
 from lapidist.quantised.weight_facts import Weight
 
@@ -41,8 +41,8 @@ def decodes_into_codes(weight: Weight) -> bool:
 
 
 def as_converted(weight: Weight) -> Weight | None:
-    """Facts of x in WIDER, if it holds products of codes and factors."""
-    if weight.dtype != E4M3:
+    """Facts of x in WIDER, if it holds products of codes and factors, and rows of x are whole vectors."""
+    if weight.dtype != E4M3 or weight.k % VECTOR_BYTES:
         return None
     wider = weight._replace(dtype=WIDER)
     return wider if wider.exact_in_x else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lapidist.dtypes import TYPES
-from lapidist.quantised.number_formats import BLOCK, GROUP_OF, GROUPS
+from lapidist.quantised.number_formats import BLOCK, GROUP_OF, GROUPS, VECTOR_BYTES, steps_of_codes
 
 FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
 BYTES = "e8m0", "e4m3"  # types of factors
@@ -30,7 +30,17 @@ class Weight(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        return self.k // BLOCK
+        return self.steps // BLOCK
+
+    @property
+    def steps(self) -> int:
+        """Of k, with those behind its end, whose codes are zeros."""
+        return steps_of_codes(self.k, self.group)
+
+    @property
+    def streamed_row(self) -> int:
+        """Elements from row to row of x for streamed, whose rows begin at vectors."""
+        return self.steps if self.k * self.x_bytes % VECTOR_BYTES else self.k
 
     @property
     def of_column(self) -> bool:

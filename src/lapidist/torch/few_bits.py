@@ -19,7 +19,7 @@ from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised import product as products
 from lapidist.quantised.activations import OF_16_BITS, activations_of
-from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, of_layout
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, of_layout
 from lapidist.torch.operators import Operator
 
 WEIGHT = "Tensor codes, Tensor scales, Tensor? zeros, int[] layout"
@@ -29,6 +29,7 @@ def linear(x: Any, weight: PackedWeight, bias: Any = None) -> Any:
     """x @ weight + bias, with gradients to x and to the bias; under torch.compile a node of the graph."""
     require_tensor("x", x)
     x, bias = in_autocast(x, bias)
+    x = in_order(x, weight)
     return few_bits(x, weight.codes, weight.scales, weight.zeros, weight.layout, bias)
 
 
@@ -40,6 +41,7 @@ def scaled(x: Any, weight: PackedWeight, scale_a: Any, bias: Any = None, out_dty
         require_tensor("scale_a", factors)
     elif number is not None:
         number = require_number("scale_a", number)
+    x = in_order(x, weight)
     return few_bits_scaled(
         x, factors, number, weight.codes, weight.scales, weight.zeros, weight.layout, bias, out_dtype
     )
@@ -75,6 +77,11 @@ def routed(
     (x,) = in_autocast(x)
     arrays = weight.codes, weight.scales, weight.zeros
     return few_bits_routed(x, *arrays, weight.layout, offsets, gather_a, scatter_d, factors)
+
+
+def in_order(x: Any, weight: PackedWeight) -> Any:
+    """x with the columns that steps of the weight multiply; torch records and compiles it."""
+    return x if weight.order is None else columns_in_order(x, weight.order)
 
 
 def require_tensor(name: str, value: Any) -> None:

@@ -284,10 +284,10 @@ def packed_by_name(model: Any, layer: Any, weights: str, group: int | None) -> l
     """A layer's weights, packed; refused with the layer's name."""
     try:
         return packed_weights(layer, weights, group)
-    except ShapeError as error:
+    except (ArgumentError, ShapeError) as error:
         name = next(name for name, each in model.named_modules() if each is layer)
         where = f"the layer {name!r}" if name else "the model itself, which is a layer"
-        raise ShapeError(f"{error}. It is that of {where}") from error
+        raise type(error)(f"{error}. It is that of {where}") from error
 
 
 def with_packed_weights(

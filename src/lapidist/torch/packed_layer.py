@@ -9,12 +9,10 @@ from typing import Any, NoReturn
 import torch
 
 from lapidist.errors import ArgumentError
-from lapidist.quantised.packed_weight import PackedWeight, load, of_layout, unpack
+from lapidist.quantised.packed_weight import ARRAYS, PackedWeight, load, of_layout, unpack
 from lapidist.quantised.packing import pack
 from lapidist.quantised.product import require_weight
 from lapidist.torch.few_bits import linear
-
-ARRAYS = "codes", "scales", "zeros"  # buffers, by the names of PackedWeight.state_dict
 
 
 def no_script_has(layer: Any) -> ArgumentError:
@@ -24,34 +22,35 @@ def no_script_has(layer: Any) -> ArgumentError:
 
 
 class PackedModule(torch.nn.Module):  # type: ignore[misc]
-    """A module whose buffers are what PackedWeight.state_dict has: layout, codes, scales and zeros."""
+    """A module whose buffers are what PackedWeight.state_dict has: layout, codes, scales, zeros and order."""
 
     codes: Any
     scales: Any
     zeros: Any
+    order: Any
     numbers: list[int]  # the weight's layout
 
     def hold(self, weight: PackedWeight) -> None:
         """Make this the weight."""
-        for name, array in weight.state_dict().items():
-            self.register_buffer(name, array)
-        if weight.zeros is None:
-            self.register_buffer("zeros", None)
+        state = weight.state_dict()
+        for name in ("layout", *ARRAYS):
+            self.register_buffer(name, state.get(name))
         self.numbers = weight.layout
 
     @property
     def packed_weight(self) -> PackedWeight:
-        return of_layout(self.numbers, self.codes, self.scales, self.zeros)
+        return of_layout(self.numbers, *(getattr(self, name) for name in ARRAYS))
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise no_script_has(self)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
-        """Factors keep their type where the model's is changed: the layout names it."""
-        scales = self.scales
+        """Arrays keep their types where the model's is changed: kernels read those that the layout names."""
+        before = {name: getattr(self, name) for name in ARRAYS}
         super()._apply(*args, **options)
-        if self.scales.dtype != scales.dtype:
-            self.scales = scales.to(self.scales.device)
+        for name, array in before.items():
+            if array is not None and getattr(self, name).dtype != array.dtype:
+                setattr(self, name, array.to(getattr(self, name).device))
         return self
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
@@ -66,7 +65,7 @@ class PackedModule(torch.nn.Module):  # type: ignore[misc]
 class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
     """x @ weight + bias of a PackedWeight (in_features, out_features), which is no parameter.
 
-    Its state_dict has `bias` and what PackedWeight.state_dict has: layout, codes, scales and zeros.
+    Its state_dict has `bias` and what PackedWeight.state_dict has: layout, codes, scales, zeros and order.
     """
 
     stock_dtype: Any  # of the weight that restore_weight makes

@@ -6,6 +6,7 @@ its arrays, which are DTensors, and has the bits that it has in the whole."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -16,11 +17,12 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised.fragment_order import TILE
 from lapidist.quantised.number_formats import BLOCK
-from lapidist.quantised.packed_weight import PackedWeight, of_layout
+from lapidist.quantised.packed_weight import ARRAYS, PackedWeight, of_layout
 from lapidist.quantised.packing import pack
+from lapidist.torch.few_bits import in_order
 from lapidist.torch.few_bits_over_ranks import over_ranks
 from lapidist.torch.mesh_sharing import Sharing, local
-from lapidist.torch.packed_layer import ARRAYS, PackedLinear, take_weight
+from lapidist.torch.packed_layer import PackedLinear, take_weight
 
 COLUMNS, ROWS = 0, 1  # dimensions of a linear layer's weight (n, k), and of packed arrays
 
@@ -29,13 +31,18 @@ def require_split(dim: int, weight: PackedWeight, ranks: int) -> None:
     """Refuse a split that cuts a tile of columns or a group of k."""
     k, n = weight.shape
     step = max(BLOCK, weight.group)
+    if dim == ROWS and weight.order is not None:
+        raise ArgumentError(
+            "RowParallel: a split of k must keep groups whole; got a weight in the order of activations"
+            " (desc_act), whose groups have columns of x on all ranks. Split its columns, or leave it out"
+        )
     if dim == COLUMNS and n % (TILE * ranks):
         raise ArgumentError(
             f"ColumnParallel: packed columns are split by whole tiles of {TILE}, which must divide by the"
             f" number of ranks, {ranks}; got n = {n}. Pad it, or leave the layer out"
         )
     if dim == ROWS and k % (step * ranks):
-        if weight.group == k:
+        if weight.group >= k:
             raise ArgumentError(
                 f"RowParallel: a split of k must keep groups whole; got a factor for all {k} of k, and"
                 f" {ranks} ranks. Pass group=64, say"
@@ -97,20 +104,21 @@ class ParallelPackedLinear(PackedLinear):
     def share(self, weight: PackedWeight, src_data_rank: int | None) -> None:
         """Take a whole weight's part, of the rank `src_data_rank`, or (None) of this one."""
         mesh = self.sharing.mesh
-        parts = [
-            array
-            if array is None or isinstance(array, DTensor)
+        parts = {
+            name: array
+            if isinstance(array, DTensor)
             else distribute_tensor(array, mesh, [self.placement(array)], src_data_rank=src_data_rank)
-            for array in (weight.codes, weight.scales, weight.zeros)
-        ]
+            for name, array in weight.arrays.items()
+        }
         k, n, *more = weight.layout
-        super().hold(PackedWeight(weight.shape, weight.format, weight.group, weight.scale_type, *parts))
+        super().hold(replace(weight, **parts))
         self.part_numbers = (
             [k, n // mesh.size(), *more] if self.dim == COLUMNS else [k // mesh.size(), n, *more]
         )
 
     def placement(self, array: Any) -> Any:
-        return Shard(self.dim) if array.ndim > 1 else Replicate()  # nvfp4 has a factor of the whole weight
+        """The factor that nvfp4 has of the whole weight, and the order of k, are those of all ranks."""
+        return Shard(self.dim) if array.ndim > 1 else Replicate()
 
     def hold(self, weight: PackedWeight) -> None:
         """A whole one, which each rank has, or DTensors."""
@@ -128,7 +136,8 @@ class ParallelPackedLinear(PackedLinear):
     def over_ranks(self, kind: Kind, input: Any, bias: Any) -> Any:
         dim = 0 if self.sharing.sequence_dim is None else self.sharing.sequence_dim
         rows, leading = in_rows(input, dim, "input")
-        codes, scales, zeros = (local(getattr(self, name)) for name in ARRAYS)
+        weight = self.packed_weight
+        rows, codes, scales, zeros = in_order(rows, weight), weight.codes, weight.scales, weight.zeros
         group = name_of_group(self.sharing.mesh)
         result = over_ranks(rows, codes, scales, zeros, self.part_numbers, kind, group, bias)
         return in_shape(result, leading, dim)

@@ -190,13 +190,13 @@ struct Boxes {
 struct GatheredRows {
   static constexpr int ARRIVALS = 32 * LOADERS, AT_ONCE = 4 * LOADERS, COPIES = BN / AT_ONCE;
   const char* x;  // the lane's place in a row
-  i64 line;       // bytes of a row
+  i64 line;       // bytes of a row; steps of the codes behind it are zeros
   int place;      // of the lane's first copy, in a box
   int rows_of_x[COPIES];
   __device__ __forceinline__ GatheredRows(const char* x, const Modes& modes, const Rows& rows, int blocks) {
     const int row = threadIdx.x / 32 % 4 * 4 + threadIdx.x % 32 / 8, chunk = threadIdx.x % 8;
     this->x = x + chunk * 16;
-    line = blocks * 64 * static_cast<i64>(sizeof(T));
+    line = (blocks * 64 - STEPS_BEHIND) * static_cast<i64>(sizeof(T));
     place = row * 128 + (chunk ^ row % 8) * 16;
 #pragma unroll
     for (int i = 0; i < COPIES; ++i)
@@ -208,11 +208,16 @@ struct GatheredRows {
     const char* const from = x + number * BLOCKS * 64 * static_cast<i64>(sizeof(T));
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
-      if (box * 128 + lane % 8 * 16 >= bytes) continue;
+      const int at = box * 128 + lane % 8 * 16;
+      if (at >= bytes) continue;
+      const bool exists = STEPS_BEHIND == 0 || number * BLOCKS * 64 * static_cast<i64>(sizeof(T)) + at < line;
 #pragma unroll
-      for (int i = 0; i < COPIES; ++i)
-        cp_async<16>(room + turn.at + box * X_BYTES + place + i * AT_ONCE * 128,
-                     from + rows_of_x[i] * line + box * 128);
+      for (int i = 0; i < COPIES; ++i) {
+        char* const to = room + turn.at + box * X_BYTES + place + i * AT_ONCE * 128;
+        const char* const row = from + rows_of_x[i] * line;
+        if constexpr (STEPS_BEHIND > 0) cp_async_fill<16>(to, exists ? row + box * 128 : x, exists ? 16 : 0);
+        else cp_async<16>(to, row + box * 128);
+      }
     }
     barrier_arrive_after_copies(turn.full);
   }
