@@ -46,6 +46,11 @@ def test_few_rows_are_read_as_they_are() -> None:
     assert {way_on(H200, Rows(m, 8192), MXFP4._replace(**E4M3)) for m in (0, 1, 4)} == {"streamed"}
 
 
+def test_rows_that_end_inside_of_a_vector_are_not_converted() -> None:
+    ways = [way_on(H200, Rows(100, 28672), MXFP4._replace(**E4M3, n=28672, k=k)) for k in (4096, 4104)]
+    assert ways == ["converted", "streamed"]
+
+
 def test_groups_and_other_chips_count_rows() -> None:
     groups = Modes(ragged=Ragged(ROWS, 4, 8000))
     for chip, modes, most in ((A100, Modes(), 128), (H200, groups, 512)):
