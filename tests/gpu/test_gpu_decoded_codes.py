@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 from lapidist import quantised
+from lapidist.quantised import product
 
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize(("format", "group"), [("int4", 128), ("int4", None), ("e4m3", 128)])
+@pytest.mark.parametrize(("format", "group"), [("int4", 128), ("int4", None), ("e4m3", 128), ("mxfp4", None)])
 @pytest.mark.parametrize("rows", [257, 1000])
-def test_many_rows(torch: Any, format: str, group: int | None, rows: int) -> None:
+def test_many_rows(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, format: str, group: int | None, rows: int
+) -> None:
+    monkeypatch.setattr(product, "way_on", lambda *_: "decoded")
     k, n = 1024, 520
     more = {} if group is None else {"group": group}
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)

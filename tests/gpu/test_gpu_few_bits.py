@@ -10,7 +10,7 @@ import pytest
 import lapidist
 from lapidist import quantised
 from lapidist.quantised import product
-from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, WIDE, Streamed, streamed_config
+from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, NARROW, WIDE, Streamed, streamed_config
 
 pytestmark = pytest.mark.gpu
 
@@ -75,7 +75,7 @@ WIDE_FORMATS = [  # of x in bfloat16, and whether products of codes and factors 
 
 @pytest.mark.parametrize("m", [129, 200, 256])
 @pytest.mark.parametrize(("format", "more", "rounded"), WIDE_FORMATS)
-def test_blocks_of_256_rows(
+def test_wide_blocks(
     torch: Any, monkeypatch: pytest.MonkeyPatch, format: str, more: Any, rounded: bool, m: int
 ) -> None:
     """Those that the library chooses by itself, of a ragged n; with a bias, and with a function."""
@@ -95,7 +95,7 @@ def test_blocks_of_256_rows(
     kept = terms * (k * 2.0**-24 + rounded * ULP["bfloat16"]) + 2.0**-24
     plain = quantised.matmul(x, packed, bias).double()
     positive = lapidist.matmul(x, packed, epilogue=lapidist.epilogues.bias_relu(bias=bias)).double()
-    assert [config.rows for config in configs] == [WIDE, WIDE]
+    assert [config.rows for config in configs] == [min(rows for rows in WIDE if rows >= m)] * 2
     for found, expected in ((plain, exact), (positive, exact.relu())):
         assert bool(((found - expected).abs() <= expected.abs() * ULP["bfloat16"] + kept).all())
 
@@ -106,6 +106,7 @@ CONFIGS = [
     for groups, resident in BLOCKS_OF_SM[rows]
     for parts in (1, 3, 8)
 ]
+WIDE_CONFIGS = [(rows, 2, parts, 3, 1) for rows in WIDE for parts in (1, 2, 3, 8)]
 
 
 @pytest.mark.parametrize("format", ["int4", "mxfp4"])
@@ -115,11 +116,11 @@ def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
     weight = quantised.unpack(packed, "float64")
-    for config in (*CONFIGS, *((WIDE, 2, parts, 3, 1) for parts in (1, 2, 3, 8))):
+    for config in (*CONFIGS, *WIDE_CONFIGS):
         monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: Streamed(*config))
         x = torch.randn(config[0] + 3, k, device="cuda", dtype=torch.bfloat16)
         result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
-        kept = k * 2.0**-24 + (format == "int4" and config[0] == WIDE) * ULP["bfloat16"]
+        kept = k * 2.0**-24 + (format == "int4" and config[0] > NARROW) * ULP["bfloat16"]
         allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * kept
         assert bool(((result - exact).abs() <= allowed).all()), config
 
@@ -142,6 +143,19 @@ def require_near(found: Any, x: Any, factors: Any, packed: Any, ulp: float) -> N
     exact, terms = left @ weight, left.abs() @ weight.abs()
     kept = KEPT[str(x.dtype).removeprefix("torch.")] + (packed.shape[0] / 32 + 4) * 2.0**-24
     assert bool(((found.double() - exact).abs() <= exact.abs() * ulp + terms * kept).all())
+
+
+@pytest.mark.parametrize("m", [5, 64, 100, 130, 300, 520])
+def test_rows_become_bfloat16(torch: Any, monkeypatch: pytest.MonkeyPatch, m: int) -> None:
+    """Rows of e4m3 by MXFP4, whose sums are float32 then."""
+    monkeypatch.setattr(product, "way_on", lambda *_: "converted")
+    k, n = 1088, 1030
+    packed = quantised.pack(torch.randn(k, n, device="cuda"), "mxfp4")
+    (x, factors), bias = rows_of_8_bits(torch, m, k, "float8_e4m3fn"), torch.randn(n, device="cuda")
+    found = quantised.matmul(x, packed, bias, scale_a=factors).double()
+    left, weight = x.double() * factors[:, None].double(), quantised.unpack(packed, "float64")
+    terms = left.abs() @ weight.abs() + bias.double().abs()
+    assert bool(((found - (left @ weight + bias.double())).abs() <= terms * ((k + 4) * 2.0**-24)).all())
 
 
 @pytest.mark.parametrize(("dtype", "format", "more"), BYTES)

@@ -9,7 +9,7 @@ import pytest
 
 import lapidist
 from lapidist import quantised
-from lapidist.quantised import product
+from lapidist.quantised import product, ways
 from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, Streamed
 
 pytestmark = pytest.mark.gpu
@@ -69,7 +69,7 @@ def test_a_graph_routes_other_rows(torch: Any, format: str, count: int, index: s
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         pairs.multiply(x, packed, out)
-    decoded = count // EXPERTS > product.STREAMED_ROWS
+    decoded = count // EXPERTS > ways.ROWS_OF_GROUPS
     for _ in range(3):
         pairs.draw()
         out.fill_(7)

@@ -15,7 +15,7 @@ from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.quantised import bound_product as products
-from lapidist.quantised import product
+from lapidist.quantised import ways
 
 K, N = 256, 72
 rng = np.random.default_rng(52)
@@ -120,7 +120,7 @@ def test_groups_have_their_own_weights(
 ) -> None:
     """Groups end inside of a block, one is empty; rows behind the last stay as they are, and NaN before."""
     monkeypatch.setattr(MachineBackend, "chip", chip_named(name))
-    monkeypatch.setattr(product, "few_rows", lambda _: few_rows)
+    monkeypatch.setattr(ways, "few_rows", lambda _: few_rows)
     packed, tokens = experts_and_tokens(format, **FORMATS[format])
     tokens[ENDS[-1] :] = np.nan
     out = np.full((TOTAL, N), 7, tokens.dtype)

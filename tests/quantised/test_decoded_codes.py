@@ -13,12 +13,13 @@ from lapidist.backends.machine_backend import sanitized
 from lapidist.backends.selection import MACHINE, backend_at
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import operand_of
-from lapidist.quantised import decoded_codes
+from lapidist.quantised import bound_product, decoded_codes, ways
 from lapidist.quantised import product as products
-from lapidist.quantised.activations import activations_of
+from lapidist.quantised.kernel_parameters import Rows
 from lapidist.quantised.launches import streaming
 from lapidist.quantised.product import described_for, product
 from lapidist.quantised.streamed_configs import Streamed
+from lapidist.quantised.weight_facts import Weight
 
 CASES = [
     ("int4", {"group": 128, "zero_points": True}, True),
@@ -38,7 +39,7 @@ def test_codes_are_exact(
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), format, **more)
     factors = rng.uniform(0.5, 2, (m, 1)).astype(np.float32) if of_rows else np.float32(0.75)
     bias = rng.standard_normal(n).astype(np.float32)
-    monkeypatch.setattr(decoded_codes, "MORE_ROWS", dict.fromkeys(decoded_codes.MORE_ROWS, 0))
+    monkeypatch.setattr(products, "way_on", lambda *_: "decoded")
     how: Any = {"scale_a": factors if of_rows else 0.75, "out_dtype": "float32", "device": "machine"}
     with sanitized(1):
         found = product(x, packed, bias, **how)
@@ -53,26 +54,21 @@ def test_epilogues_follow(rng: np.random.Generator, monkeypatch: pytest.MonkeyPa
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), "int4", group=128)
     factors, bias = rng.uniform(0.5, 2, m).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     exact = x.astype("f8") * factors[:, None] @ quantised.unpack(packed, "float64") + bias
-    monkeypatch.setattr(decoded_codes, "MORE_ROWS", dict.fromkeys(decoded_codes.MORE_ROWS, 0))
+    monkeypatch.setattr(bound_product, "way_on", lambda *_, may_decode: "decoded")
     added = lapidist.epilogues.bias(bias=bias)
     found = quantised.matmul(x, packed, scale_a=factors, epilogue=added, device="machine")
     assert found.dtype == np.float32
     assert np.allclose(found, exact, rtol=1e-3, atol=1e-3)
 
 
-def test_factors_that_scaled_products_have(rng: np.random.Generator) -> None:
-    x = np.zeros((300, 256), numpy_dtype("float8_e4m3fn"))
-    weight = rng.standard_normal((256, 64)).astype(np.float32)
-    cases: list[tuple[str, Any, bool]] = [
-        ("int4", {"group": 128}, True),
-        ("int4", {"group": 64}, False),
-        ("mxfp4", {}, True),
-    ]
-    for format, more, taken in cases:
-        packed = quantised.pack(weight, format, **more)
-        activations = activations_of(operand_of(x, "x"), packed, 1.0, None, None)
-        assert decoded_codes.takes(packed, activations, 300) == taken
-        assert not decoded_codes.takes(packed, activations, 192)
+def test_factors_that_scaled_products_have() -> None:
+    int4 = Weight(1024, 4096, "int4", 128, "bfloat16", False, "float8_e4m3fn", "float32")
+    mxfp4 = int4._replace(format="mxfp4", group=32, scale_type="e8m0")
+    assert all(map(ways.decodes_into_codes, (int4, int4._replace(group=1024), mxfp4)))
+    others = int4._replace(group=64), int4._replace(dtype="int8"), int4._replace(dtype="bfloat16")
+    assert not any(map(ways.decodes_into_codes, others))
+    for weight in (int4, int4._replace(group=64), mxfp4):
+        assert ways.way_of(Rows(8192, 4096), weight, 132) == ("decoded" if weight.group != 64 else "streamed")
 
 
 @pytest.mark.parametrize(("k", "parts"), [(64, 1), (192, 2), (384, 1), (512, 2)])
@@ -93,7 +89,7 @@ def test_factors_of_any_span(
         group = row % groups
         x[row, 32 * group : 32 * group + 32] = rng.standard_normal(32)
     config = Streamed(16, 1, parts, 2, 1, 4 if k % 256 == 0 else 2)
-    monkeypatch.setattr(decoded_codes, "MORE_ROWS", dict.fromkeys(decoded_codes.MORE_ROWS, 0))
+    monkeypatch.setattr(products, "way_on", lambda *_: "decoded")
     monkeypatch.setattr(products, "streamed_config", lambda *_: config)
     monkeypatch.setattr(products, "streaming", lambda *given: streaming(*given[:-1], at_once=1))
     with sanitized(1):
@@ -138,7 +134,7 @@ def test_nan_factors_give_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     scales[3, 2] = 255
     packed = quantised.from_mxfp4(np.full((64, 4, 16), 0x22, np.uint8), scales)
     x = np.ones((2, 128), numpy_dtype("float8_e4m3fn"))
-    monkeypatch.setattr(decoded_codes, "MORE_ROWS", dict.fromkeys(decoded_codes.MORE_ROWS, 0))
+    monkeypatch.setattr(products, "way_on", lambda *_: "decoded")
     found = product(x, packed, scale_a=1.0, out_dtype="float32", device="machine")
     assert np.isnan(found[:, 3]).all()
     assert np.all(np.delete(found, 3, axis=1) == 128)

@@ -19,7 +19,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.problems.modes import OF_ALL, Modes
 from lapidist.problems.ragged import ROWS, Ragged
-from lapidist.quantised import launches, streamed_configs
+from lapidist.quantised import bound_product, launches, streamed_configs
 from lapidist.quantised import product as products
 from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.product import product
@@ -101,9 +101,11 @@ OFTEN = [(CONFIGS[0], "int4"), (CONFIGS[1], "mxfp4"), (CONFIGS[6], "int4"), (CON
 def test_parts_of_k_and_columns_of_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, format: str
 ) -> None:
-    """k ends in half a stage, tiles behind the last are the last, and rows are more than a block has."""
+    """k ends in half a stage, tiles behind the last are the last, rows are more than a block has. Those of D
+    lie between vectors.
+    """
     monkeypatch.setattr(products, "streamed_config", lambda *_: streamed_configs.Streamed(*config))
-    k, n, m = 576 if len(config) == 5 else 768, 200, config[0] + 5
+    k, n, m = 576 if len(config) == 5 else 768, 198, config[0] + 5
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), format, **more)
     x = activations(rng, m, k, "bfloat16")
@@ -120,7 +122,7 @@ def gptq(rng: np.random.Generator, k: int, n: int) -> Any:
     return quantised.from_gptq(words, rng.uniform(0.01, 0.1, (k // 64, n)).astype(np.float16), zeros)
 
 
-# Of weights with blocks of 256 rows: x, rows, and whether products of codes and factors are rounded
+# Of weights with blocks of more than 128 rows: x, rows, and whether products of codes and factors are rounded
 WIDE_CASES = [
     ("int4", {"group": 32, "zero_points": True}, "bfloat16", 130, True),
     ("int4", {"group": 64}, "bfloat16", 256, True),
@@ -138,7 +140,7 @@ NARROW_CASES = [
 
 
 @pytest.mark.parametrize(("number", "case"), surveyed_but(enumerate([*WIDE_CASES, *NARROW_CASES]), 1, 4))
-def test_blocks_of_256_rows(
+def test_wide_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, number: int, case: Any
 ) -> None:
     """As they are chosen; each stage is filled again. k ends in half a stage, n between tiles. A bias and a
@@ -153,6 +155,8 @@ def test_blocks_of_256_rows(
         return configs[-1]
 
     monkeypatch.setattr(products, "streamed_config", chosen)
+    for module in (products, bound_product):
+        monkeypatch.setattr(module, "way_on", lambda *_, **more: "streamed")
     k, n = 960, 72
     plain = rng.standard_normal((k, n)).astype(np.float32)
     packed = gptq(rng, k, n) if format == "gptq" else quantised.pack(plain, format, **more)
@@ -164,7 +168,8 @@ def test_blocks_of_256_rows(
             added = lapidist.epilogues.bias_relu(bias=bias)
             found = quantised.matmul(x, packed, epilogue=added, device="machine")
     weight, (config,) = quantised.unpack(packed, "float64"), configs
-    assert config.rows == (256 if case in WIDE_CASES else 128)
+    enough = min(rows for rows in streamed_configs.WIDE if rows >= m)
+    assert config.rows == (128 if case in NARROW_CASES else enough)
     if number % 2:
         require_near(found, x, weight, bias, decoded)
         return
@@ -188,15 +193,15 @@ def test_blocks_have_the_rows_that_were_faster(n: int, k: int, fastest: int, for
     assert fastest == 128 or config == (256, 2, 2, 3, 1, 2)
 
 
-def test_who_takes_blocks_of_256_rows() -> None:
+def test_who_takes_wide_blocks() -> None:
     def rows_of(m: int, exact: bool = False, **facts: Any) -> int:
         return streamed_configs.streamed_config(Rows(m, 8192), INT4._replace(**facts), 132, exact).rows
 
-    assert [rows_of(m) for m in (128, 129, 256, 257)] == [128, 256, 256, 128]
-    assert rows_of(200, exact=True) == 128
-    assert rows_of(200, exact=True, group=8192) == 256  # a factor for a column multiplies its sums
+    assert [rows_of(m) for m in (128, 129, 192, 256, 320, 1024)] == [128, 160, 192, 256, 160, 256]
+    assert rows_of(200, exact=True) == rows_of(1024, exact=True) == 128
+    assert rows_of(200, exact=True, group=8192) == 224  # a factor for a column multiplies its sums
     assert rows_of(200, dtype="float16") == rows_of(200, scale_type="float32") == 128
-    assert rows_of(200, dtype="float16", scale_type="float16") == 256
+    assert rows_of(200, dtype="float16", scale_type="float16") == 224
     for modes in (Modes(ragged=Ragged(ROWS, 4, 800)), Modes(gather_a=OF_ALL)):
         assert not streamed_configs.takes_wide_blocks(Rows(200, 8192, 200, modes), INT4, exact=False)
 

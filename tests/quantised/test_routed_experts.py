@@ -13,7 +13,7 @@ from lapidist.backends.machine_backend import MachineBackend, sanitized
 from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
-from lapidist.quantised import product
+from lapidist.quantised import ways
 
 K, N, EXPERTS, TOKENS, PAIRS, LINES = 192, 24, 4, 7, 16, 20
 ENDS = np.array([3, 3, 12, 14], np.int32)  # one is empty, one begins and ends inside of a block
@@ -58,7 +58,7 @@ def test_rows_are_gathered_scattered_and_weighed(
     few_rows: int,
 ) -> None:
     monkeypatch.setattr(MachineBackend, "chip", chip_named(name))
-    monkeypatch.setattr(product, "few_rows", lambda _: few_rows)
+    monkeypatch.setattr(ways, "few_rows", lambda _: few_rows)
     packed = quantised.pack(rng.standard_normal((EXPERTS, K, N)).astype(np.float32) / 8, format, **more)
     x = rng.standard_normal((TOKENS, K)) * (40 if dtype == "int8" else 1)
     x = np.rint(x).astype(dtype) if dtype == "int8" else x.astype(numpy_dtype(dtype))

@@ -14,7 +14,7 @@ from lapidist.backends.machine_backend import MachineBackend, sanitized
 from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
-from lapidist.quantised import launches, streamed_configs
+from lapidist.quantised import bound_product, launches, streamed_configs
 from lapidist.quantised import product as products
 from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.product import product
@@ -70,6 +70,23 @@ def test_products_are_those_of_decoded_weights(
     assert np.allclose(on_host, left @ weight, rtol=0, atol=(np.abs(left) @ np.abs(weight)).max() * 1e-5)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_rows_become_bfloat16(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, fused: bool) -> None:
+    """Sums are float32 then, so that nothing of them is left out. Factors of rows follow, then a bias."""
+    monkeypatch.setattr(bound_product if fused else products, "way_on", lambda *_, **more: "converted")
+    m, k, n = 21, 192, 72
+    packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), "mxfp4")
+    x, bias = activations(rng, m, k, E4M3), rng.standard_normal(n).astype(np.float32)
+    factors = rng.uniform(0.5, 2, m).astype(np.float32)
+    ending: Any = {"epilogue": lapidist.epilogues.bias(bias=bias)} if fused else {"bias": bias}
+    with sanitized(m):
+        found = quantised.matmul(x, packed, scale_a=factors, device="machine", **ending)
+    left, weight = x.astype("f8") * factors[:, None], quantised.unpack(packed, "float64")
+    terms = abs(left) @ abs(weight) + abs(bias)
+    assert found.dtype == np.float32
+    assert np.all(abs(found - (left @ weight + bias)) <= (k + 4) * 2.0**-24 * terms)
+
+
 @pytest.mark.parametrize(("dtype", "format", "more"), [(E4M3, "mxfp4", {}), (INT8, "int4", {"group": 64})])
 def test_chips_without_wgmma_multiply_halves(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, dtype: str, format: str, more: Any
@@ -110,7 +127,8 @@ def test_many_rows_have_wide_blocks_that_find_their_registers() -> None:
     rows = Rows(4096, 28672)
     config = streamed_configs.streamed_config(rows, weight, 132)
     assert (config.rows, config.column_groups, config.parts) == (192, 2, 1)
-    assert streamed_configs.streamed_config(rows, weight._replace(dtype="bfloat16"), 132).rows == 128
+    int8 = weight._replace(format="int8", dtype="bfloat16")
+    assert streamed_configs.streamed_config(rows, int8, 132).rows == 128  # three stages of more do not fit
     log = launches.streaming(rows, weight, End(), config, "sm_90a").binary.log
     allotted = int(re.findall(r"Used (\d+) registers", log)[-1])
     taken = 128 * (2 * config.registers + streamed_configs.REGISTERS_LEFT)

@@ -285,6 +285,11 @@ def x_of_8_bits(name: str) -> Knob:
     return Knob("X_OF_8_BITS", said, lambda values: int(BYTES[values[name]] == 1), MACRO)
 
 
+def x_factors(name: str) -> Knob:
+    """By the knob that has the type of x: rows that were converted from 8 bits keep their factors."""
+    return Knob("X_FACTORS", "1: rows of x have factors", x_of_8_bits(name).default, MACRO)
+
+
 GROUP = Knob("GROUP", "steps of k with a factor; 0: a column has one")
 FEW_BITS: Knobs = (
     *COMMON,
@@ -294,11 +299,13 @@ FEW_BITS: Knobs = (
     Knob("ZEROS", "1: groups have zero points"),
     Knob("WARPS", "warps of a block"),
 )
-DECODED: Knobs = (*FEW_BITS, Knob("CODES_ALONE", "1: codes in e4m3, without factors", 0))
+CONVERTED: Knobs = (THREADS, Knob("X", "the type of x", None, TYPE), Knob("T", "of its results", None, TYPE))
+DECODED: Knobs = (*FEW_BITS, GROUP, Knob("CODES_ALONE", "1: codes in e4m3, without factors", 0))
 SKINNY: Knobs = (
     *FEW_BITS,
     Knob("X", "the type of x, which is multiplied as T", same_as("T"), TYPE),
     x_of_8_bits("X"),
+    x_factors("X"),
     STORED_AS_READ,
     Knob("BIAS", "1: a number for each column is added"),
     GROUP,
@@ -311,6 +318,7 @@ SKINNY: Knobs = (
 STREAMED: Knobs = (
     *TENSOR,
     x_of_8_bits("T"),
+    x_factors("T"),
     *VECTORS,
     *WGMMA,
     *TILE,
@@ -320,6 +328,7 @@ STREAMED: Knobs = (
     Knob("STEPS_BEHIND", "steps of the codes that gathered rows of x do not have", 0),
     *REDUCTION,
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
+    Knob("ROWS_OF_BOX", "rows of x that a copy of TMA brings"),
     Knob("PARTS", "blocks of a cluster, which share k"),
     Knob("BLOCKS", "64 steps of k, of a stage: 2, or 4 where k is a multiple of 256"),
     Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),

@@ -90,6 +90,7 @@ OWN: dict[str, Knobs] = {
     "ladder/31_wgmma_streamk.cu": STREAMK,
     "packing/widen.cu": families.WIDEN,
     "placement.cu": COMMON,
+    "quantised/converted.cu": families.CONVERTED,
     "quantised/decoded.cu": families.DECODED,
     "quantised/skinny.cu": families.SKINNY,
     "quantised/streamed.cu": families.STREAMED,

@@ -27,6 +27,7 @@ from lapidist.quantised import product as plain
 from lapidist.quantised.activations import Activations, activations_of
 from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, unpack
+from lapidist.quantised.ways import FOLDED, Way, way_on
 
 FURTHER = "further array"  # the name of those that kernels have no parameter for
 # Arguments of grouped that must be as they are by default
@@ -144,12 +145,13 @@ def bound_product(
         return on_the_host(bound, weight, activations)
     plain.require_place(x_operand, backend)
     problem = bound.problem()
-    many = problem.m > plain.few_rows(backend.chip) if decode is None else decode
-    if many or not fits_few_rows(problem):
+    rows = rows_of(problem, x_operand)
+    way = way_on(backend.chip, rows, plain.described(weight, activations, activations.result), decode)
+    if way == "decoded" or not fits_few_rows(problem):
         return plain.by_decoded(x_operand, x, weight, out, operation, backend)
     result, target = output_of(bound)
-    if count_of(problem, x_operand):
-        by_few_rows(problem, bound, activations, weight, target, backend, decode is False)
+    if rows.total:
+        by_few_rows(problem, bound, activations, weight, target, backend, way, decode is False)
     return bound.deliver(result)
 
 
@@ -165,19 +167,22 @@ def bound_bytes(
     if not backend.plans:
         return on_the_host(bound, weight, activations)
     plain.require_place(x, backend)
-    exact = len(weight.shape) == len(x.shape) == 2 and weight.format.name not in decoded_codes.FOLDED
-    if exact and "wgmma" in backend.chip.units and decoded_codes.takes(weight, activations, x.shape[0]):
+    problem = bound.problem()
+    rows = rows_of(problem, x)
+    facts = plain.described(weight, activations, activations.result)
+    may_decode = len(x.shape) == 2 and weight.format.name not in FOLDED
+    way = way_on(backend.chip, rows, facts, may_decode=may_decode)
+    if way == "decoded":
         of_halves = plain.described_for(weight, "float16")
         return decoded_codes.multiply_exact(activations, weight, of_halves, operation, out, backend)
-    problem = bound.problem()
     if not fits_few_rows(problem):
         raise ArgumentError(
             f"epilogue: after x of 8 bits it has no second pass, and results lie in rows; got x of {x.dtype}."
             " Convert x to bfloat16, or apply the function to the result"
         )
     result, target = output_of(bound)
-    if count_of(problem, x):
-        by_few_rows(problem, bound, activations, weight, target, backend)
+    if rows.total:
+        by_few_rows(problem, bound, activations, weight, target, backend, way)
     return bound.deliver(result)
 
 
@@ -199,10 +204,11 @@ def fits_few_rows(problem: Problem) -> bool:
     return not problem.batch if ragged is None else ragged.extent == ROWS
 
 
-def count_of(problem: Problem, x: Operand) -> int:
+def rows_of(problem: Problem, x: Operand) -> Rows:
     """Rows of the product, of all groups together."""
     ragged = problem.modes.ragged
-    return math.prod(x.shape[:-1]) if ragged is None else ragged.total
+    total = math.prod(x.shape[:-1]) if ragged is None else ragged.total
+    return Rows(total, problem.d.row_stride, problem.m, problem.modes)
 
 
 def by_few_rows(
@@ -212,23 +218,24 @@ def by_few_rows(
     weight: PackedWeight,
     out: Operand,
     backend: Backend,
+    way: Way,
     exact: bool = True,
 ) -> None:
-    fused, modes, pointers = problem.fused, problem.modes, bound.extra_pointers
+    fused, pointers = problem.fused, bound.extra_pointers
     of_routes = pointers.values(False)
     words = {name: of_routes[name] for name in ("modes", "ragged")} | activations.words
     end = End()
     if fused is not None:
         end = End(False, tuple(fused.defines(in_order=True).items()), len(fused.operands))
         words["epilogue"] = fused.words(pointers.fused)
-    x = activations.x
-    rows = Rows(count_of(problem, x), problem.d.row_stride, problem.m, modes)
-    described = plain.described(weight, activations, out.dtype)
-    launch = plain.by_few_rows(rows, described, end, backend, exact)
-    at = activations.addresses(plain.row_of_x(rows, described, backend.chip)) | {"D": out}
+    facts = plain.described(weight, activations, out.dtype)
+    activations, facts = plain.as_read(activations, facts, way, backend)
+    rows = rows_of(problem, activations.x)
+    launch = plain.by_few_rows(rows, facts, end, backend, exact)
+    at = activations.addresses(plain.row_of_x(rows, facts, backend.chip)) | {"D": out}
     at |= plain.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
-    plain.start(launch, at, x, backend, words)
+    plain.start(launch, at, activations.x, backend, words)
 
 
 def on_the_host(bound: Bound, weight: PackedWeight, activations: Activations) -> Any:

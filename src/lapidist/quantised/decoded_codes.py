@@ -18,24 +18,8 @@ from lapidist.quantised.activations import Activations
 from lapidist.quantised.fragment_order import QUARTERS, tiles_of
 from lapidist.quantised.launches import decoding
 from lapidist.quantised.packed_weight import PackedWeight
+from lapidist.quantised.ways import E4M3, FOLDED
 from lapidist.quantised.weight_facts import Weight
-
-E4M3 = "float8_e4m3fn"
-# Groups of 32 share the largest factor of 128 steps, and codes have the rest, as far as e4m3 goes. Columns
-# whose factors span more are multiplied once more, streamed, by the launch behind, which else ends at once.
-FOLDED = ("mxfp4",)
-# Streamed, 64 columns are decoded anew for each block of rows, which has up to 192. On an H200 4096 rows by
-# 28672 x 4096 in int4 took 1.88 ms, and take 0.86 by codes that are decoded once. Our bfloat16 takes 1.23.
-# 256 rows in MXFP4 took 160 us, where 257 take 131.
-MORE_ROWS = {"int4": 256, "mxfp4": 192, "e4m3": 256}
-
-
-def takes(weight: PackedWeight, activations: Activations, rows: int) -> bool:
-    """Whether factors are those of scaled products, and rows so many that decoding once pays."""
-    name = weight.format.name
-    if name not in MORE_ROWS or rows <= MORE_ROWS[name] or activations.x.dtype != E4M3:
-        return False
-    return name in FOLDED or weight.group in (K_BLOCK, weight.shape[0])
 
 
 class Decoded(NamedTuple):

@@ -34,10 +34,11 @@ X_FACTORS = ("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i
 SKINNY_BYTES = ParameterBlock([*SKINNY.parameters, *X_FACTORS])
 STREAMED_BYTES = ParameterBlock([*STREAMED.parameters, *X_FACTORS])
 STREAMED_AGAIN = ParameterBlock([*STREAMED_BYTES.parameters, ("inexact", "pointer")])
+CONVERTED = ParameterBlock([("A", "pointer"), ("D", "pointer"), ("vectors", "i64")])
 DECODED = ParameterBlock(
     [
         *((name, "pointer") for name in ("B", "D", "scales", "zeros")),
-        *((name, "i32") for name in ("n", "tiles", "blocks", "per_group")),
+        *((name, "i32") for name in ("n", "blocks")),
         *((name, "pointer") for name in ("weights", "factors", "inexact")),
     ]
 )

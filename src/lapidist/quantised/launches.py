@@ -44,6 +44,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed, gathered: bool = False) 
         | {
             "T": TYPES[weight.dtype].c_type,
             "BN": config.rows,
+            "ROWS_OF_BOX": config.rows_of_box,
             "BK": 128 // weight.x_bytes,
             "COLUMN_GROUPS": config.column_groups,
             "PARTS": config.parts,
@@ -55,7 +56,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed, gathered: bool = False) 
             "STEPS_BEHIND": weight.steps - weight.streamed_row if gathered else 0,  # TMA gives zeros
         }
         | ({"Scalar": "float", "Sum": SUMS[weight.dtype]} if weight.x_bytes == 1 else {})
-        | ({"Out": TYPES[weight.out].c_type} if weight.out else {})
+        | ({"Out": TYPES[weight.out].c_type, "X_FACTORS": 1} if weight.out else {})
     )
 
 
@@ -85,11 +86,11 @@ def streaming(
         assembled=assembled,
     )
 
-    named = STREAMED_AGAIN if at_once else STREAMED_BYTES if weight.x_bytes == 1 else STREAMED
+    named = STREAMED_AGAIN if at_once else STREAMED_BYTES if weight.out else STREAMED
     parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        row, box = weight.streamed_row, (128 // weight.x_bytes, config.rows)
+        row, box = weight.streamed_row, (128 // weight.x_bytes, config.rows_of_box)
         bytes_of_row = (weight.x_bytes * row,)
         of_x = TensorMap(at["A"], weight.dtype, (row, rows.total), bytes_of_row, box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
@@ -166,21 +167,20 @@ def multiplying(
 @lru_cache(maxsize=256)
 def decoding(weight: Weight, architecture: str, assembled: bool = True, codes: bool = False) -> Launch:
     """The launch that writes the weight as (n, k), row after row. `codes`: in e4m3, and factors apart."""
-    tiles = tiles_of(weight.n)
-    numbers = {"n": weight.n, "tiles": tiles, "blocks": weight.blocks, "per_group": weight.per_group}
     binary = compile_kernel(
         "quantised/decoded.cu",
         "decoded",
-        weight.knobs(DECODING_WARPS) | {"CODES_ALONE": int(codes)},
+        weight.knobs(DECODING_WARPS) | weight.group_knob | {"CODES_ALONE": int(codes)},
         architecture,
         assembled=assembled,
     )
-    grid = -(-4 * tiles * weight.blocks // DECODING_WARPS), 1, 1
+    turns = -(-weight.blocks // (DECODING_WARPS // 2))
     return Launch(
         binary,
-        grid,
+        (tiles_of(weight.n) * turns, 1, 1),
         (32 * DECODING_WARPS, 1, 1),
-        bytes(DECODED.pack(numbers)),
+        bytes(DECODED.pack({"n": weight.n, "blocks": weight.blocks})),
+        overlaps=".launch_dependents" in binary.ptx,
         parameters=DECODED,
         patches=DECODED.patches(),
     )

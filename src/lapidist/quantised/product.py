@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,16 +23,14 @@ from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
 from lapidist.quantised import decoded_codes
 from lapidist.quantised.activations import EXACT, OF_16_BITS, Activations, activations_of, in_rows
+from lapidist.quantised.converted_rows import converted
 from lapidist.quantised.kernel_parameters import MOST_BLOCKS, End, Rows
 from lapidist.quantised.launches import ROWS_OF_SKINNY, decoding, multiplying, skinny_config, streaming
 from lapidist.quantised.number_formats import VECTOR_BYTES
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, on_host, unpack
 from lapidist.quantised.streamed_configs import streamed_config
+from lapidist.quantised.ways import Way, as_converted, way_on
 from lapidist.quantised.weight_facts import Weight
-
-# Of x. With more, decoding once takes less than decoding for each block of rows: on an H200 512 rows
-# by 8192 x 8192 took 118 us streamed and 130 decoded, 1024 rows 237 and 212.
-STREAMED_ROWS, SKINNY_ROWS = 512, 128
 
 
 def product(
@@ -48,10 +47,10 @@ def product(
 ) -> Any:
     """x @ weight + bias, of x (..., k) in bfloat16 or float16, in its type.
 
-    Sums are float32, and factors multiply sums of their groups. With more than 512 rows (128 where the chip
-    is no Hopper) the weight is decoded into the type of x first, which rounds products of codes and factors.
-    `decode`: True or False decides. With 129 to 256 rows on Hopper, codes of four bits may be multiplied by
-    factors of x's type first, which rounds them likewise; `decode=False` rounds none.
+    Sums are float32, and factors multiply sums of their groups. Of many rows (by predicted time; more than
+    128 where the chip is no Hopper) the weight is decoded into the type of x first, which rounds products of
+    codes and factors. `decode`: True or False decides. With more than 128 rows on Hopper, codes of four bits
+    may be multiplied by factors of x's type first, which rounds them likewise; `decode=False` rounds none.
 
     x in e4m3 or int8 has factors `scale_a`, a number or float32 for each row. Its results are float32, or
     those of `out_dtype`, and its codes are never rounded.
@@ -205,24 +204,31 @@ def run(
         on_the_host(activations, weight, bias, out)
         return
     require_place(x, backend)
-    m = int(np.prod(x.shape[:-1]))
-    described_weight, end = described(weight, activations, out.dtype), End(bias is not None)
-    rows = Rows(m, weight.shape[1])
-    of_x = activations.addresses(row_of_x(rows, described_weight, backend.chip))
-    at = of_x | {"D": out} | arrays_by_name(weight)
-    if activations.factors is not None:
-        if "wgmma" in backend.chip.units and decoded_codes.takes(weight, activations, m):
-            of_halves = described_for(weight, "float16")
-            inexact = decoded_codes.multiply(activations, weight, of_halves, bias, out, backend)
-            if inexact is None:
-                return
-            at["inexact"] = operand_of(inexact, "inexact")
-    elif decode if decode is not None else m > few_rows(backend.chip):
-        by_decoding(x, weight, bias, out, backend)
-        return
-    again = "inexact" in at
-    plan = by_few_rows(rows, described_weight, end, backend, exact=decode is False, again=again)
+    rows = Rows(math.prod(x.shape[:-1]), weight.shape[1])
+    facts = described(weight, activations, out.dtype)
+    way, again = way_on(backend.chip, rows, facts, decode), {}
+    if way == "decoded":
+        if activations.factors is None:
+            by_decoding(x, weight, bias, out, backend)
+            return
+        of_halves = described_for(weight, "float16")
+        inexact = decoded_codes.multiply(activations, weight, of_halves, bias, out, backend)
+        if inexact is None:
+            return
+        again["inexact"] = operand_of(inexact, "inexact")
+    activations, facts = as_read(activations, facts, way, backend)
+    plan = by_few_rows(rows, facts, End(bias is not None), backend, decode is False, bool(again))
+    of_x = activations.addresses(row_of_x(rows, facts, backend.chip))
+    at = of_x | {"D": out} | arrays_by_name(weight) | again
     start(plan, at if bias is None else {**at, "C": bias}, x, backend, activations.words)
+
+
+def as_read(
+    activations: Activations, weight: Weight, way: Way, backend: Backend
+) -> tuple[Activations, Weight]:
+    """x as kernels of few rows read it, and what they are compiled for."""
+    wider = as_converted(weight) if way == "converted" else None
+    return (activations, weight) if wider is None else (converted(activations, backend), wider)
 
 
 def require_place(x: Operand, backend: Backend) -> None:
@@ -246,10 +252,6 @@ def start(
     words: Mapping[str, Any] = NO_WORDS,
 ) -> None:
     backend.launch_alone(launch, at, AS_IT_IS, like.framework, None, words)
-
-
-def few_rows(chip: Device) -> int:
-    return STREAMED_ROWS if "wgmma" in chip.units else SKINNY_ROWS
 
 
 def is_streamed(rows: Rows, weight: Weight, chip: Device) -> bool:

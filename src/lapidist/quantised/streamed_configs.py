@@ -14,7 +14,7 @@ from lapidist.quantised.weight_facts import Weight
 # took 51 us, and 28 with five. Of wide blocks no more than three fit, and these were measured.
 LEAST_STAGES, STAGES_OF_WIDE, MOST_STAGES = {2: 4, 4: 3}, 3, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
-SHARED_OF_SM = 228 * 1024
+SHARED_OF_SM, MOST_ROWS_OF_BOX = 228 * 1024, 32
 
 
 class Streamed(NamedTuple):
@@ -39,6 +39,11 @@ class Streamed(NamedTuple):
         return min(MOST_REGISTERS, left // (128 * self.column_groups) // 8 * 8)
 
     @property
+    def rows_of_box(self) -> int:
+        """Of x, that a copy of TMA brings."""
+        return self.rows if self.rows <= 64 else MOST_ROWS_OF_BOX
+
+    @property
     def threads(self) -> int:
         return 128 * (self.column_groups + 1)
 
@@ -61,12 +66,13 @@ class Streamed(NamedTuple):
 class Costs(NamedTuple):
     """Microseconds of rows of x, fitted to 5,000 launches on an H200: six layers of 8 to 128 rows, and later
     five of 64. They are of 128 steps of 64 columns that an SM decodes, of 128 steps that a block waits for,
-    and of a block more in the cluster.
+    of a block more in the cluster, and until blocks that follow others on an SM multiply.
     """
 
     work: float
     wait: float
     part: float
+    begin: float = 2.2
 
 
 COSTS = {
@@ -75,17 +81,19 @@ COSTS = {
     64: Costs(0.22, 0.31, 0.39),
     128: Costs(0.30, 0.41, 0.62),
 }
-WIDE = 256  # rows of a block of x of 16 bits whose factors multiply codes: registers hold one set of sums
-# By the bytes of an element of x. Of 8 bits, sums of 192 rows fit in registers; their costs are those of 128
-# by issue slots, not measured. On an H200 256 rows by 8192 x 8192 in int4 took 46.9 us by wide blocks, and
-# 52.1 by those of 128 rows.
-COSTS_OF = {1: {**COSTS, 192: Costs(0.34, 0.46, 0.9)}, 2: {**COSTS, WIDE: Costs(0.47, 0.95, 1.6)}}
+NARROW = 128  # rows: in 16 bits, factors multiply codes in wider blocks, as registers hold one set of sums
+# By the bytes of an element of x. Of 8 bits, sums of 192 rows fit in registers. Costs of wide blocks, and of
+# 128 rows of 16 bits, are fitted to 400 launches of nine layers.
+WIDE = {rows: Costs(0.00245 * rows, 0.0049 * rows, 0.0022 * rows, 5.1) for rows in (160, 192, 224, 256)}
+COSTS_OF = {
+    1: {**COSTS, 192: Costs(0.34, 0.46, 0.9)},
+    2: {**COSTS, 128: Costs(0.375, 0.51, 0.78, 2.75), **WIDE},
+}
 # How many times as long 128 steps take in stages of 256, whose barriers and copies are half as many. Blocks
 # of more rows were not measured with them.
 DEEP, ROWS_OF_DEEP = 0.85, 64
-ROUND = 2.2  # microseconds until blocks that follow others on an SM multiply
 # Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
-# sums of each group leave the tensor core.
+# sums of each group leave the tensor core. In 16 bits the tensor core hides them beside 128 rows and more.
 SMALL_GROUPS = {2: (1.28, 1.17), 1: (1.9, 1.5)}
 # Of so many blocks, clusters that an H200 runs at once with a block on each SM: GPCs hold clusters whole.
 CLUSTERS, SMS = {1: 132, 2: 66, 3: 42, 4: 31, 6: 19, 8: 15}, 132
@@ -94,8 +102,7 @@ BLOCKS_OF_SM = {
     **dict.fromkeys((16, 32), ((1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (4, 1))),
     64: ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1)),
     128: ((1, 1), (1, 2), (2, 1)),
-    192: ((2, 1),),
-    WIDE: ((2, 1),),
+    **dict.fromkeys(WIDE, ((2, 1),)),
 }
 
 
@@ -113,26 +120,28 @@ def streamed_config(rows: Rows, weight: Weight, multiprocessors: int, exact: boo
         if depth == 2 or (lines <= ROWS_OF_DEEP and weight.blocks % depth == 0)
         if parts <= -(-weight.blocks // depth)
         and (config := Streamed(lines, groups, parts, 1, resident, depth)).most_stages(weight)
-        >= (STAGES_OF_WIDE if lines == WIDE else LEAST_STAGES[depth])
+        >= (STAGES_OF_WIDE if lines > NARROW and weight.x_bytes == 2 else LEAST_STAGES[depth])
     ]
     return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
 
 
 def lines_of(rows: Rows, weight: Weight, exact: bool) -> list[int]:
-    """How many rows of x a block may have: the fewest that are enough, or either of the most."""
-    most = list(COSTS_OF[weight.x_bytes])[-2:]
-    if WIDE in most and not takes_wide_blocks(rows, weight, exact):
-        most.remove(WIDE)
+    """How many rows of x a block may have: the fewest that are enough, or any of the most."""
     enough = (count for count in COSTS if count >= rows.expected and rows.fit_blocks(count))
-    return next(([count] for count in enough), most)
+    wide = [count for count in COSTS_OF[weight.x_bytes] if count > NARROW]
+    most = [NARROW, *wide] if takes_wide_blocks(rows, weight, exact) else [NARROW]
+    fitting = [count for count in most if rows.fit_blocks(count)]
+    return next(([count] for count in enough), fitting or most)
 
 
 def takes_wide_blocks(rows: Rows, weight: Weight, exact: bool) -> bool:
-    """Whether all rows fit in one block of 256, and its codes may be multiplied by their factors. Where this
-    rounds, as quantised/decoded.cu does, factors have the type of x. Groups of rows and gathered ones keep
-    blocks of 128: warps that load have no registers for the places of 256.
+    """Of x in 16 bits, whether codes of four bits may be multiplied by their factors. Where this rounds, as
+    quantised/decoded.cu does, factors have the type of x. Groups of rows and gathered ones keep blocks of
+    128: warps that load have no registers for the places of more. Of codes of eight bits two stages fit.
     """
-    if rows.expected > WIDE or rows.ragged is not None or rows.modes.gather_a:
+    if weight.x_bytes == 1:
+        return True
+    if rows.ragged is not None or rows.modes.gather_a or FORMATS[weight.format].bits > 4:
         return False
     return weight.exact_in_x or (not exact and weight.scale_type == weight.dtype)
 
@@ -143,7 +152,7 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     """
     costs = COSTS_OF[weight.x_bytes][config.rows]
     work, wait = costs.work * config.column_groups, costs.wait
-    if weight.group < BLOCK:
+    if weight.group < BLOCK and (weight.x_bytes == 1 or config.rows < NARROW):
         more, longer = SMALL_GROUPS[weight.x_bytes]
         work, wait = more * work, longer * wait
     if config.depth > 2:
@@ -153,4 +162,5 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     of_chip = max(1, CLUSTERS[config.parts] * multiprocessors // SMS)  # with a block on each SM
     rounds, rest = divmod(clusters, of_chip * config.resident)
     turns = [config.resident] * rounds + [-(-rest // of_chip)] * (rest > 0)
-    return sum(ROUND + costs.part * config.parts + stages * max(wait, work * blocks) for blocks in turns)
+    begin = costs.begin + costs.part * config.parts
+    return sum(begin + stages * max(wait, work * blocks) for blocks in turns)

@@ -43,11 +43,6 @@ class Weight(NamedTuple):
         return self.steps if self.k * self.x_bytes % VECTOR_BYTES else self.k
 
     @property
-    def per_group(self) -> int:
-        """Blocks of k with the same factors."""
-        return self.blocks if self.of_column else max(1, self.group // BLOCK)
-
-    @property
     def of_column(self) -> bool:
         """Whether a column has one factor, and more steps of k than a group has."""
         return self.group not in (*GROUPS, *GROUP_OF.values())

@@ -55,16 +55,11 @@ __device__ __forceinline__ void reduce(const char* room, const Target<Element>& 
         for (int i = 0; i < 4; ++i) sum.at[i] += other.at[i];
       }
     }
+    const int to = first_column + column;
+    if (to >= target.n) continue;
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const int to = first_column + column + i;
-      if (to >= target.n) break;
-      float two[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e)
-        two[e] = sum.at[i + e] * factor_at(first_row + row, min_of(to + e, target.n - 1));
-      target.finish(two, first_row + row, to);
-    }
+    for (int i = 0; i < 4; ++i) sum.at[i] *= factor_at(first_row + row, min_of(to + i, target.n - 1));
+    target.finish(sum.at, first_row + row, to);
   }
   sums_were_read();
 }

@@ -14,8 +14,8 @@ __device__ __forceinline__ i64 row_of_x(const Modes& modes, int row) {
   return GATHER_A ? static_cast<i64>(modes.a_rows[row]) : row;
 }
 
-// Rows of 8 bits have factors: a number for all, or an array.
-#if X_OF_8_BITS
+// Rows that have, or had, 8 bits have factors: a number for all, or an array.
+#if X_FACTORS
 #define X_FACTORS_PARAMETERS , float x_factor, const float *x_factors, i64 x_factors_step
 #define X_FACTOR_OF(row) \
   (x_factors == nullptr ? x_factor : x_factors[row_of_x(MODES_PASSED, row) * x_factors_step])

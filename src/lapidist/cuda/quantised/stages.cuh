@@ -160,21 +160,28 @@ struct Brought {
   }
 };
 
-// Rows of x as they lie: boxes of TMA, which one thread starts.
+// Rows of x as they lie: boxes of TMA, which one thread starts. A row behind the end takes TMA several times as long
+// as one that exists: of 192 of them, each stage of 256 rows took an H200 twice as long. So there are boxes of
+// ROWS_OF_BOX, and those without a row are left out; no result has what lies there.
 struct Boxes {
   static constexpr int ARRIVALS = 1;
   const TensorMap* x;
-  int first_row;
+  int first_row, count;
   __device__ __forceinline__ Boxes(const TensorMap* x, const Modes&, const Rows& rows, int)
-      : x(x), first_row(rows.begin) {}
+      : x(x),
+        first_row(rows.begin),
+        count((min_of(BN, rows.end - rows.begin) + ROWS_OF_BOX - 1) / ROWS_OF_BOX) {}
   // The second box of the last stage may lie behind the end of k: it is all zeros.
   __device__ __forceinline__ void load(int loader, int, char*, const Turn& turn, int number, int) const {
     if (loader > 0) return;
-    expect_bytes(turn.full, BOXES * X_BYTES);
+    expect_bytes(turn.full, BOXES * count * (ROWS_OF_BOX * 128));
 #pragma unroll
     for (int i = 0; i < BOXES; ++i)
-      box_load(turn.address + i * X_BYTES, x, (BLOCKS * number + i * BLOCKS_OF_BOX) * 64, first_row,
-               turn.full);
+#pragma unroll
+      for (int rows = 0; rows < BN / ROWS_OF_BOX; ++rows)
+        if (rows < count)
+          box_load(turn.address + i * X_BYTES + rows * (ROWS_OF_BOX * 128), x,
+                   (BLOCKS * number + i * BLOCKS_OF_BOX) * 64, first_row + rows * ROWS_OF_BOX, turn.full);
   }
 };
 

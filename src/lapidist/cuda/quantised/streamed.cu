@@ -106,7 +106,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const auto factor_at = [&](int row, int column) { return of_column(column) * LARGER * X_FACTOR_OF(row); };
 #else
   const float of_all = factor_of_all<T>(weights, rows.group);
-  const auto factor_at = [&](int, int column) { return GROUP != 0 ? of_all : of_column(column); };
+  const auto factor_at = [&](int row, int column) {
+    return (GROUP != 0 ? of_all : of_column(column)) * X_FACTOR_OF(row);
+  };
 #endif
   Turn turn(0, room, barriers);
   do {

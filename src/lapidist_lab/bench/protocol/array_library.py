@@ -5,7 +5,7 @@ library.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -34,6 +34,8 @@ class Framework(Protocol):
     def multiply(
         self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True
     ) -> Call: ...
+    def new_memory(self) -> Any: ...  # a pool of arrays
+    def arrays_from(self, memory: Any) -> AbstractContextManager[Any]: ...  # new ones, inside
     def release(self) -> None: ...
 
 
@@ -130,6 +132,13 @@ class Torch:
             for name, value in before.items():
                 setattr(switches, name, value)
 
+    def new_memory(self) -> Any:
+        return self.torch.cuda.MemPool()
+
+    def arrays_from(self, memory: Any) -> AbstractContextManager[Any]:
+        pool: AbstractContextManager[Any] = self.torch.cuda.use_mem_pool(memory)
+        return pool
+
     def release(self) -> None:
         self.torch.cuda.empty_cache()
 
@@ -184,6 +193,13 @@ class CuPy:
             )
         matmul = self.cupy.matmul
         return lambda index: matmul(a[index], b[index], out=c[index])
+
+    def new_memory(self) -> Any:
+        return self.cupy.cuda.MemoryPool()
+
+    def arrays_from(self, memory: Any) -> AbstractContextManager[Any]:
+        allocator: AbstractContextManager[Any] = self.cupy.cuda.using_allocator(memory.malloc)
+        return allocator
 
     def release(self) -> None:
         self.cupy.get_default_memory_pool().free_all_blocks()

@@ -20,6 +20,7 @@ from lapidist.device import Device
 from lapidist.dtypes import PART_OF
 from lapidist.verify.sum_bound import Expected, Verdict, expect
 from lapidist_lab.bench.protocol.array_library import Framework, find_framework
+from lapidist_lab.bench.protocol.captured_calls import PlainCalls, captured
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import Gauge, SensorReading
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts
@@ -61,20 +62,6 @@ class Inputs:
             a, b, c = self.a[index], self.b_for(contender)[index], self.c[index]
             self._expected[key] = expect(a, b, out_dtype=c.dtype, precision=case.precision, unit=unit)
         return self._expected[key]
-
-
-@dataclass(frozen=True, slots=True)
-class PlainCalls:
-    """Plain calls in place of a graph, for a library that cannot be captured. Times of small products then
-    include its cost on the host."""
-
-    call: Call
-    calls: int
-    sets: int
-
-    def launch(self, stream: Any) -> None:
-        for index in range(self.calls):
-            self.call(index % self.sets)
 
 
 @dataclass
@@ -192,28 +179,25 @@ class Stage:
         return float(end - start) / 1e3 / times
 
     def capture(self, entry: Entry, sets: int) -> None:
-        """Give the entry a graph of calls that visits every input set equally often."""
+        """Give the entry a graph of calls that visits every input set equally often; of slow calls one,
+        which moves more than the L2 holds.
+        """
         call = entry.call
         assert call is not None
         entry.estimate = self.time_of(lambda: call(0))
         slow = entry.estimate > SLOW_CALL
-        if not slow:
+        if slow:
+            sets = 1
+        else:
             entry.estimate = self.time_of(lambda: call(0), times=5)
         rounds = max(1, min(round(self.protocol.replay_seconds / entry.estimate / sets), CALLS_LIMIT // sets))
         entry.calls = sets * rounds
-        make = self.graph_of if entry.contender.capturable else PlainCalls
-        entry.graph = make(call, entry.calls, sets)
+        if entry.contender.capturable:
+            entry.graph = captured(self.framework, self.stream, call, entry.calls, sets)
+        else:
+            entry.graph = PlainCalls(call, entry.calls, sets)
         if not slow:
             entry.estimate = self.time_of(lambda: entry.graph.launch(self.stream)) / entry.calls
-
-    def graph_of(self, call: Call, calls: int, sets: int) -> Any:
-        builder = self.stream.create_graph_builder().begin_building()
-        try:
-            for index in range(calls):
-                call(index % sets)
-        finally:
-            builder.end_building()
-        return builder.complete()
 
     def turn(self, entry: Entry) -> None:
         """Run one contender's replays; each timed one adds its seconds a call."""

@@ -106,10 +106,7 @@ class Padded:
 
 class Compiled:
     """torch.compile's product: it pads operands inside of the time where it finds that faster. Compiling
-    takes seconds, so it gets products whose sides exceed `MORE_THAN` only.
-
-    Its arrays come from a pool of its own: a graph remembers their places, which torch would reuse after the
-    call."""
+    takes seconds, so it gets products whose sides exceed `MORE_THAN` only."""
 
     name = "compiled"
     kind = "peer"
@@ -130,12 +127,11 @@ class Compiled:
         torch = self.framework.torch  # type: ignore[attr-defined]
         torch._dynamo.reset()  # else shapes seen before make this one's extents unknown to the compiler
         multiply = self.compiled(torch)
-        pool = torch.cuda.MemPool()
         precision = self.framework.precision  # type: ignore[attr-defined]
 
         def call(index: int) -> None:
             # As the vendor's own call: else a product split along k may round each part to 16 bits.
-            with precision("ieee"), torch.cuda.use_mem_pool(pool):
+            with precision("ieee"):
                 product = multiply(a[index], b[index])
             if not torch.cuda.is_current_stream_capturing():
                 c[index].copy_(product)  # to be judged; the product that is timed is where torch puts it

@@ -116,8 +116,8 @@ def of_experts(data: Data) -> str:
 WORDS = (
     "`lapidist.quantised` multiplies bfloat16 and e4m3 by [weights of few bits](../tutorials/few-bits.md):"
     " int4 with factors of 128, and MXFP4. Peers are cuBLAS and our own kernels with the weight in bfloat16,"
-    " and torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns without"
-    " rest, over weights that the L2 cannot hold."
+    " and torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns"
+    " after a rest, over weights that the L2 cannot hold."
 )
 FEW_BITS = Section(lambda data: ours(data) and data, [WORDS, by_weights, every_case, of_model, of_experts])
 NOT_YET = Section(

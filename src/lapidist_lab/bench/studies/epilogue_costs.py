@@ -96,10 +96,7 @@ class OursFused(KernelContender):
 
 
 class TorchSeparate:
-    """The product with its bias, and a kernel for each following step.
-
-    Its allocations come from a pool of its own. A graph remembers their places, and writes there when it is
-    launched again: no other peer may have its operands there."""
+    """The product with its bias, and a kernel for each following step."""
 
     kind, columns, capturable, how = "peer", False, True, "torch"
 
@@ -129,17 +126,7 @@ class TorchSeparate:
         def work(i: int) -> None:
             ending.in_place(torch, self.multiply(a[i], b[i], more[i].bias, sums[i]), more[i])
 
-        return self.pooled(work)
-
-    def pooled(self, work: Call) -> Call:
-        torch = self.operands.torch
-        pool = torch.cuda.MemPool()
-
-        def call(i: int) -> None:
-            with torch.cuda.use_mem_pool(pool):
-                work(i)
-
-        return call
+        return work
 
     def facts(self, device: Device) -> Facts:
         return Facts(config="its own choice")
@@ -160,7 +147,7 @@ class TorchCompiled(TorchSeparate):
                 result.copy_(value)
 
         compiled = torch.compile(work, dynamic=False)
-        return self.pooled(lambda i: compiled(a[i], b[i], more[i].bias, more[i].residual, *more[i].results))
+        return lambda i: compiled(a[i], b[i], more[i].bias, more[i].residual, *more[i].results)
 
 
 class CublasLt(TorchSeparate):

@@ -5,7 +5,6 @@ torch's products, a padded batch, and one dense product of as many flops.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -156,16 +155,12 @@ class OursGrouped(GroupContender):
 
 
 class TorchGrouped(GroupContender):
-    """torch._grouped_mm; of 8 bits torch._scaled_grouped_mm.
-
-    It makes a new output in each call. That comes from a pool of its own: a graph remembers its place, which
-    torch would reuse after the call."""
+    """torch._grouped_mm; of 8 bits torch._scaled_grouped_mm. It makes a new output in each call."""
 
     who = "torch._grouped_mm"
 
     def begin(self) -> None:
         torch = self.torch
-        self.pool = torch.cuda.MemPool() if torch.cuda.is_available() else None
         self.output: Any = None
         self.call = torch._grouped_mm
         if factors := self.factors.named():
@@ -174,8 +169,7 @@ class TorchGrouped(GroupContender):
 
     def multiply(self, index: int) -> None:
         self.output = None  # before the next one is made, which takes its memory
-        with pooled(self.torch, self.pool):
-            self.output = self.call(self.a[index], self.b[index], offs=self.ends[index])
+        self.output = self.call(self.a[index], self.b[index], offs=self.ends[index])
 
     def result(self, index: int, group: int) -> Any:
         return self.output[group if self.case.way == TO_WEIGHTS else self.stretches[index][group]]
@@ -294,10 +288,6 @@ class OneDense(GroupContender):
 
     def judged_products(self, index: int) -> Iterator[GroupProduct]:
         yield self.products[index]
-
-
-def pooled(torch: Any, pool: Any) -> AbstractContextManager[Any]:
-    return nullcontext() if pool is None else torch.cuda.use_mem_pool(pool)  # type: ignore[no-any-return]
 
 
 def contenders_of(case: GroupCase, framework: Torch, library: Library | None = None) -> list[GroupContender]:
