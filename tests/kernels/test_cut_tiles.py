@@ -73,6 +73,14 @@ def test_long_groups_of_k_are_shared(rng: np.random.Generator, name: str, sms: i
     require_right(product, found)
 
 
+def test_a_large_d_leaves_the_l2_first(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patches of a tile with few steps are held for the next one, also of one step."""
+    monkeypatch.setattr(group_parts, "d_streams", lambda *_: True)
+    product = group_product(rng, "k", [60, 0, 130, 70], (136, 304), "float16", 4, (True, False))
+    wide = tile("float16", 64, 192, 2)
+    require_right(product, run_sanitized(product, "wgmma", wide, 0, few_sms(2)))
+
+
 @pytest.mark.usefixtures("short_parts")
 def test_empty_groups_of_k_are_stored(rng: np.random.Generator) -> None:
     """All of them: what lies behind the last group is NaN."""

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from lapidist.config import Config
-from lapidist.kernels.blocks.group_parts import MOST_PARTS, MOST_STEPS, Waves, too_many_tiles
+from lapidist.kernels.blocks.group_parts import MEASURED, MOST_PARTS, MOST_STEPS, Waves, too_many_tiles
 from lapidist.kernels.budgets import MOST_SUMS_BESIDE_FINDING
 from lapidist.kernels.wgmma.tiles import sums_of_thread
+from lapidist.kernels.wgmma.time import d_streams
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import DEPTH
 from lapidist.schedule.grid import ceil_div
@@ -40,9 +41,13 @@ def parts_of_tiles(problem: Problem, config: Config) -> int:
 
 
 def group_macros(problem: Problem, config: Config) -> dict[str, object]:
-    """Where the device decides how many parts there are. Fixed ones are of the modes."""
+    """Where the device decides how many parts there are. Fixed ones are of the modes. A D that is larger than
+    the L2 leaves A and B room there; measured where groups cut k.
+    """
     parts = 1 if problem.modes.fixed_cuts else parts_of_tiles(problem, config)
-    return {"MOST_PARTS": parts, "LEAST_STEPS": LEAST_STEPS} if parts > 1 else {}
+    macros: dict[str, object] = {"MOST_PARTS": parts, "LEAST_STEPS": LEAST_STEPS} if parts > 1 else {}
+    streams = problem.modes.cuts(DEPTH) and d_streams(problem, MEASURED)
+    return {**macros, "D_STREAMS": 1} if streams else macros
 
 
 def tiles_handed_on(problem: Problem, blocks: int) -> int:

@@ -26,6 +26,8 @@ __device__ __forceinline__ void store_box(const TensorMap* map, int x, int line,
   if constexpr (D_CLIPPED) {
     const ClippedLine at(line, end);
     tma_store(map, x, at.line, at.shift, CLIPPED_SHIFT, from);
+  } else if constexpr (D_STREAMS) {
+    tma_store_once(map, x, line, inner, outer, from);
   } else {
     tma_store(map, x, line, inner, outer, from);
   }
