@@ -1,4 +1,5 @@
-"""The last tiles of groups, which several blocks share where fewer are left than blocks.
+"""The last tiles of groups, which several blocks share where fewer are left than blocks. Where groups cut k,
+all of them.
 
 Whole numbers, so that every sum is exact, in orders that seeds draw.
 """
@@ -16,9 +17,11 @@ import lapidist
 from group_products import group_product, require_right, run_cut, run_sanitized
 from in_turns import in_turns
 from lapidist.device import Device, chip
+from lapidist.kernels.blocks.group_parts import MOST_PARTS
 from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma import group_parts
 from lapidist.kernels.wgmma.family import tile
-from lapidist.kernels.wgmma.group_parts import LEAST_STEPS, MOST_PARTS
+from lapidist.kernels.wgmma.group_parts import LEAST_STEPS
 
 H200 = chip("h200")
 LENGTHS = [0, 33, 1, 0, 70]
@@ -43,9 +46,46 @@ CHIPS = {
 }
 
 
+LEAST = 2  # steps of k of a part, so that a short k is cut
+# Of k, in steps of 64: empty groups, short ones, and one longer than all others.
+LENGTHS_OF_K = [0, 64 * LEAST, 1, 0, 64 * 6 * LEAST - 24, 200]
+
+
 def few_sms(count: int) -> Device:
     """A chip on which blocks have several tiles each before the last ones are cut."""
     return replace(H200, sms=count)
+
+
+@pytest.fixture
+def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_parts, "LEAST_STEPS", LEAST)
+
+
+@pytest.mark.usefixtures("short_parts")
+@pytest.mark.parametrize(
+    ("name", "sms"),
+    in_turns(CONFIGS, [6, 16], leave=[("exchanged", 6)], often=[("alone", 16), ("pair along m", 6)], share=1),
+)
+def test_long_groups_of_k_are_shared(rng: np.random.Generator, name: str, sms: int) -> None:
+    product = group_product(rng, "k", LENGTHS_OF_K, (72, 40), "float16", 29, (True, False))
+    found, parts = run_cut(product, CONFIGS[name], sms, few_sms(sms))
+    assert parts
+    require_right(product, found)
+
+
+def test_a_large_d_leaves_the_l2_first(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patches of a tile with few steps are held for the next one, also of one step."""
+    monkeypatch.setattr(group_parts, "d_streams", lambda *_: True)
+    product = group_product(rng, "k", [60, 0, 130, 70], (136, 304), "float16", 4, (True, False))
+    wide = tile("float16", 64, 192, 2)
+    require_right(product, run_sanitized(product, "wgmma", wide, 0, few_sms(2)))
+
+
+@pytest.mark.usefixtures("short_parts")
+def test_empty_groups_of_k_are_stored(rng: np.random.Generator) -> None:
+    """All of them: what lies behind the last group is NaN."""
+    product = group_product(rng, "k", [0] * 5, (72, 40), "float16", 64 * 8 * LEAST, (True, False))
+    require_right(product, run_sanitized(product, "wgmma", SMALL, 0, few_sms(4)))
 
 
 @pytest.mark.parametrize(

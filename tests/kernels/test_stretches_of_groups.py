@@ -86,8 +86,12 @@ def stretches_inside_tiles(
     if not steps:
         return 0
     each = max(ceil_div(sum(steps), blocks), LEAST, ceil_div(max(steps), MOST_PARTS))
-    alone = 1 if extent == "k" else ceil_div(len(steps) * together, blocks)
-    if (each + LEAST) * together > alone * max(steps) and tiles <= blocks:
+    if extent == "k":
+        longest_of_blocks = ceil_div(tiles, blocks) * max(steps)
+        uncut = min(longest_of_blocks, ceil_div(of_each, blocks) * sum(steps) // of_each)
+    else:
+        uncut = ceil_div(len(steps) * together, blocks) * max(steps) // together
+    if each + LEAST > uncut:
         return 0
     ends = set(accumulate(steps))
     return sum(place not in ends for place in range(each, sum(steps), each))

@@ -177,6 +177,7 @@ FAMILY: Knobs = (
     Knob("PACK_A", PACKED, 0),
     Knob("PACK_B", f"{PACKED}; 2: it is also transposed, as wgmma reads its type K-major only", 0),
     *STORE_OF_D,
+    Knob("D_STREAMS", "1: TMA stores D, which is larger than the L2, so that it leaves that first", 0),
     Knob("C_SAME", "1: C has one row for all rows of D, like a bias; 2: one column", 0),
     Knob("C_BY_ELEMENTS", "1: lines of C start anywhere; 2: C is contiguous across the lines of D", 0),
     *FACTORS,

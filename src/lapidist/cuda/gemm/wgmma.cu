@@ -63,7 +63,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
   const int first_warp = BY_GROUP ? own_group<GROUPS>() * 4 : warp;
   int first_buffer = 0;
   Held<D_COLS, HELD> held;
-  const bool few = RAGGED != RAGGED_K && p.extents.K <= (HELD - 1) * BK;
+  const bool few = !HELD_FOR_SHORT && p.extents.K <= (HELD - 1) * BK;
   SumsOfParts<ROWS, BN / 2> parts_before;
   for (; tiles.next(p.extents, rank); ++multiplier.turn) {
     if (!multiplier.is_mine()) {  // the other warpgroup's tile: skip its stages
@@ -87,7 +87,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
     } else if constexpr (PEERS_IN_CLUSTER > 0) {
       finisher.finish_in_cluster(sums);
     } else if (tiles.template combine<SHARERS>(workspace, &pipeline, sums)) {
-      finisher.finish(sums, held, RAGGED == RAGGED_K ? tiles.end < HELD : few);
+      finisher.finish(sums, held, few);
       first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
     }
   }

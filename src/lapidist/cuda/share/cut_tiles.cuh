@@ -1,4 +1,5 @@
-// Tiles of groups whose k is cut (gemm/wgmma/grouped_tiles.cuh), and how the sums of their parts are added.
+// Tiles of groups of rows or columns whose k is cut (gemm/wgmma/grouped_tiles.cuh). Where groups cut k itself:
+// share/stretches.cuh, which also adds the sums of parts.
 //
 // The last tiles, where fewer are left than there are clusters of blocks, are shared: a large group does not keep a few
 // blocks busy while the others wait. Only the device knows how many tiles there are. Every cluster counts them alike,
@@ -16,11 +17,11 @@
 
 #include "config.cuh"
 #include "share/groups.cuh"
-#include "share/sharing.cuh"
+#include "share/partial_sums.cuh"
+#include "share/stretches.cuh"
 
-constexpr bool SHARES_TILES = MOST_PARTS > 1, CUTS_ALIKE = FIXED_PARTS > 1;
+constexpr bool SHARES_TILES = MOST_PARTS > 1 && RAGGED != RAGGED_K, CUTS_ALIKE = FIXED_PARTS > 1;
 static_assert(!SHARES_TILES || !CUTS_ALIKE, "the device decides where k is cut, or the host");
-static_assert(!SHARES_TILES || RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS, "all groups have one k");
 static_assert(!(SHARES_TILES || CUTS_ALIKE) || !PING_PONG,
               "who shares a tile meets at barriers of all consumers");
 
@@ -58,25 +59,14 @@ struct CutTiles {
   }
 };
 
-// The part of k of a tile that a unit computes. Parts of a tile are counted along k.
-struct WholeOfK {
-  static constexpr int begin = 0;
-  __device__ __forceinline__ void take(const CutTiles&, int, int, int&) {}
-  __device__ __forceinline__ static bool finishes() { return true; }
-};
-struct PartOfK {
-  int begin, part, parts;
-  int left;  // the tile's number among those that are left
-  // `end`: the tile's steps of k, then those up to the end of its part.
-  __device__ __forceinline__ void take(const CutTiles& cut, int tile, int number, int& end) {
-    part = number, parts = cut.shares_of(tile), left = tile - cut.whole;
-    begin = end * part / parts, end = end * (part + 1) / parts;
-  }
-  __device__ __forceinline__ bool finishes() const { return part + 1 == parts; }
-};
+// The part of a tile that a unit computes. `end`: the tile's steps of k, then those up to the end of the part.
+__device__ __forceinline__ void take_share(const CutTiles& cut, int tile, int share, PartOfK& of, int& end) {
+  of.peer = share, of.peers = cut.shares_of(tile), of.slot = (tile - cut.whole) * of.peers;
+  of.begin = end * share / of.peers, end = end * (share + 1) / of.peers;
+}
 struct FixedPartOfK {
-  int begin, part, left;
-  int own;  // parts of each block
+  int begin, part, left;  // parts of a tile are counted along k; the tile's number among those that are left
+  int own;                // parts of each block
   __device__ __forceinline__ void take(const CutTiles& cut, int tile, int number, int& end) {
     const int steps = end;  // with alpha = 0 there is one, of zeros
     part = number, own = FIXED_PARTS / cut.shares_of(tile), left = tile - cut.whole;
@@ -85,53 +75,6 @@ struct FixedPartOfK {
   }
   __device__ __forceinline__ bool finishes() const { return part + 1 == own; }
 };
-using StretchOfK = Choose<SHARES_TILES, PartOfK, Choose<CUTS_ALIKE, FixedPartOfK, WholeOfK>::Type>::Type;
-
-// Where a tile's shares meet: its flag, and slots for the sums of `parts` parts. Those of a block lie CLUSTER apart.
-template <int Threads, int Rows, int Count>
-struct MeetingOfShares {
-  static constexpr int EIGHTHS = Rows * Count / 8, SLOT = EIGHTHS * 2 * Threads;
-  static_assert(Rows * Count == 8 * EIGHTHS, "all of a thread's sums are handed on");
-  int* flag;
-  Piece<Sum>* first;
-  __device__ __forceinline__ MeetingOfShares(const Workspace& workspace, int tile, int parts) {
-    const int rank = blockIdx.x % CLUSTER;
-    flag = workspace.flags + tile * CLUSTER + rank;
-    first = static_cast<Piece<Sum>*>(workspace.slots) + threadIdx.x +
-            static_cast<long long>(tile * parts * CLUSTER + rank) * SLOT;
-  }
-  __device__ __forceinline__ void leave(int part, const Sum (&sums)[Rows][Count]) const {
-    Piece<Sum>* const slot = first + static_cast<long long>(part * CLUSTER) * SLOT;
-#pragma unroll
-    for (int i = 0; i < EIGHTHS; ++i) leave_eight<Threads>(&sums[0][0] + i * 8, slot + i * 2 * Threads);
-  }
-  // Wait for the others' shares, and add their parts, one after another.
-  __device__ __forceinline__ void add(int others, int parts, Sum (&sums)[Rows][Count]) const {
-    wait_for_flag(flag, others);
-    reset_flag(flag);
-    Piece<Sum>* slot = first;
-#pragma unroll 1
-    for (int part = 0; part < parts; ++part, slot += CLUSTER * SLOT)
-#pragma unroll
-      for (int i = 0; i < EIGHTHS; ++i) add_eight<Threads>(&sums[0][0] + i * 8, slot + i * 2 * Threads);
-  }
-};
-
-// Leave the sums of a part for the last one, or add those of the others to the last one's. Returns whether the
-// tile is complete. All consumers call it together.
-template <int Threads, int Rows, int Count>
-__device__ __forceinline__ bool join_parts(const Workspace& workspace, const PartOfK& own,
-                                           Sum (&sums)[Rows][Count]) {
-  if (own.parts == 1) return true;
-  const MeetingOfShares<Threads, Rows, Count> meeting(workspace, own.left, own.parts);
-  if (own.part + 1 < own.parts) {
-    meeting.leave(own.part, sums);
-    raise_flag(meeting.flag);
-    return false;
-  }
-  meeting.add(own.parts - 1, own.parts - 1, sums);
-  return true;
-}
 
 // A thread's sums of the fixed parts before.
 template <int Rows, int Count>
@@ -141,11 +84,13 @@ struct SumsOfParts {
   template <int Threads>
   __device__ __forceinline__ bool add(const Workspace& workspace, const FixedPartOfK& now,
                                       const Sum (&sums)[Rows][Count]) {
-    const int others = FIXED_PARTS - now.own;
-    const MeetingOfShares<Threads, Rows, Count> meeting(workspace, now.left, others);
+    typedef SlotOfEights<Threads, Sum, Rows, Count> Slot;
+    const int others = FIXED_PARTS - now.own, rank = blockIdx.x % CLUSTER;
+    int* const flag = workspace.flags + now.left * CLUSTER + rank;
+    const auto slot_of = [&](int part) { return (now.left * others + part) * CLUSTER + rank; };
     if (now.part >= now.own) {
-      meeting.leave(now.part - now.own, sums);
-      if ((now.part + 1) % now.own == 0) raise_flag(meeting.flag);
+      Slot(workspace.slots, slot_of(now.part - now.own)).leave(sums);
+      if ((now.part + 1) % now.own == 0) raise_flag(flag);
       return false;
     }
 #pragma unroll
@@ -155,7 +100,11 @@ struct SumsOfParts {
       total = now.part > 0 ? total + sum : sum;  // added to zero, -0 would become +0
     }
     if (!now.finishes()) return false;
-    if (others > 0) meeting.add(others / now.own, others, at);
+    if (others == 0) return true;
+    wait_for_flag(flag, others / now.own);
+    reset_flag(flag);
+#pragma unroll 1
+    for (int part = 0; part < others; ++part) Slot(workspace.slots, slot_of(part)).add_to(at);
     return true;
   }
 };

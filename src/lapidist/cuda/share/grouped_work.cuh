@@ -51,10 +51,11 @@ __device__ __forceinline__ bool add_part(const Workspace& workspace, const WorkU
 }
 
 // A tile of a group, or a part of its k.
-struct TileOfGroup {
+struct UnitOfGroup {
   WorkUnit unit = {0, 0, 0, 0, 0, 0, 0, 1, -1, -1, -1};
   Group group = {};
-
+};
+struct TileOfGroup : UnitOfGroup {
   __device__ __forceinline__ int first_row() const { return RAGGED == RAGGED_ROWS ? group.begin : 0; }
   __device__ __forceinline__ int first_col() const { return RAGGED == RAGGED_COLS ? group.begin : 0; }
   __device__ __forceinline__ int first_k() const { return RAGGED == RAGGED_K ? group.begin : 0; }
@@ -84,19 +85,25 @@ struct TileOfGroup {
   }
 };
 
-// Finds the tiles of a block. All lanes of a warp call it together.
-struct FoundGroupTiles : TileOfGroup {
+// Finds the units of a block, or of a cluster that counts as one. All lanes of a warp call it together. DOWN x ALONG:
+// elements of a tile, or of a cluster's tiles.
+template <typename Unit, int DOWN, int ALONG>
+struct UnitsOfGroups : Unit {
+  using Unit::group;
+  using Unit::unit;
   const Ragged& ragged;
-  GroupWalk<CUTS_TILES && RAGGED == RAGGED_K ? BK : RAGGED == RAGGED_COLS ? BN : BM> walk;
-  int at = blockIdx.x;  // among the tiles of all groups
+  GroupWalk<CUTS_TILES && RAGGED == RAGGED_K ? BK : RAGGED == RAGGED_COLS ? ALONG : DOWN> walk;
+  int at = block();  // among the tiles of all groups
   const int K;
   StretchOfSteps stretch;
 
-  __device__ __forceinline__ FoundGroupTiles(const Ragged& ragged, int M, int N, int K)
-      : ragged(ragged), walk(ragged, across(M, N)), K(K), stretch(walk, ragged, K) {}
+  __device__ __forceinline__ UnitsOfGroups(const Ragged& ragged, int M, int N, int K)
+      : ragged(ragged), walk(ragged, across(M, N)), K(K), stretch(walk, ragged, K, block(), blocks()) {}
+  __device__ __forceinline__ static int block() { return blockIdx.x / CLUSTER; }
+  __device__ __forceinline__ static int blocks() { return gridDim.x / CLUSTER; }
   // Tiles beside each other, of one line of tiles. Where steps of k are found: of each of them.
   __device__ __forceinline__ static int across(int M, int N) {
-    const int down = ceil_div(M, BM), along = ceil_div(N, BN);
+    const int down = ceil_div(M, DOWN), along = ceil_div(N, ALONG);
     return CUTS_TILES && RAGGED == RAGGED_K ? down * along : RAGGED == RAGGED_COLS ? down : along;
   }
 
@@ -116,13 +123,13 @@ struct FoundGroupTiles : TileOfGroup {
   __device__ __forceinline__ bool find_whole(int of_matrix, int& tile) {
     if constexpr (!CUTS_TILES) {
       if (!find_tile(at, of_matrix, tile)) return false;
-      at += gridDim.x;
+      at += blocks();
       return true;
     } else {
 #pragma unroll 1
       while (at < stretch.whole) {
         find_tile(at, of_matrix, tile);
-        at += gridDim.x;
+        at += blocks();
         if (RAGGED != RAGGED_K || !stretch.cuts || group.begin == group.end) return true;
       }
       return false;
@@ -143,8 +150,23 @@ struct FoundGroupTiles : TileOfGroup {
       first = number * steps;
       find_tile(stretch.whole + number, of_matrix, tile);
     }
-    stretch.take(first, steps, unit);
+    stretch.take(block(), first, steps, unit);
   }
+  __device__ __forceinline__ bool find_unit(int of_matrix, int& tile) {
+    if (find_whole(of_matrix, tile)) {
+      if constexpr (FIXED_PARTS == 1)
+        unit.k_begin = 0, unit.k_end = MANY_STEPS, unit.peer = 0, unit.peers = 1;
+      return true;
+    }
+    if (stretch.left == 0) return false;
+    find_part(of_matrix, tile);
+    return true;
+  }
+};
+
+// Finds the tiles of a block, and where each lies.
+struct FoundGroupTiles : UnitsOfGroups<TileOfGroup, BM, BN> {
+  using UnitsOfGroups::UnitsOfGroups;
 
   // `iterations`: steps of k.
   template <int BAND>
@@ -156,13 +178,7 @@ struct FoundGroupTiles : TileOfGroup {
       if (unit.peer > 0) return true;
     }
     int tile;
-    if (find_whole(tiles_m * tiles_n, tile)) {
-      if constexpr (FIXED_PARTS == 1)
-        unit.k_begin = 0, unit.k_end = MANY_STEPS, unit.peer = 0, unit.peers = 1;
-    } else {
-      if (stretch.left == 0) return false;
-      find_part(tiles_m * tiles_n, tile);
-    }
+    if (!find_unit(tiles_m * tiles_n, tile)) return false;
     const int extent = group.end - group.begin,
               lines = RAGGED == RAGGED_ROWS ? ceil_div(extent, BM) : tiles_m,
               steps = RAGGED == RAGGED_COLS ? ceil_div(extent, BN) : tiles_n;

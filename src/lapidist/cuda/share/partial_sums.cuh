@@ -86,6 +86,24 @@ struct LeavePiece {
 OF_EIGHT_SUMS(float, "add.f32", "f")
 OF_EIGHT_SUMS(int, "add.s32", "r")
 
+// All sums of a thread, eight at a time: add those of a slot to them, or leave them there.
+template <int THREADS, typename Sum, int ROWS, int COLS>
+struct SlotOfEights {
+  static constexpr int EIGHTS = ROWS * COLS / 8;
+  static_assert(ROWS * COLS == 8 * EIGHTS, "all of a thread's sums are handed on");
+  Piece<Sum>* const first;
+  __device__ __forceinline__ SlotOfEights(void* slots, int slot)
+      : first(static_cast<Piece<Sum>*>(slots) + slot * (2LL * EIGHTS * THREADS) + threadIdx.x) {}
+  __device__ __forceinline__ void add_to(Sum (&sums)[ROWS][COLS]) const {
+#pragma unroll
+    for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, first + i * 2 * THREADS);
+  }
+  __device__ __forceinline__ void leave(const Sum (&sums)[ROWS][COLS]) const {
+#pragma unroll
+    for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, first + i * 2 * THREADS);
+  }
+};
+
 // Replace eight sums by `found` if `so`.
 __device__ __forceinline__ void take_eight(float* sums, const float* found, bool so) {
   asm volatile(

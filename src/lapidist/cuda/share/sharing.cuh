@@ -166,17 +166,9 @@ struct Work {
     } else {
       // One loop loads and one stores: each is unrolled over all sums, so a third one would cost compile time.
       if constexpr (SUMS_BY_EIGHTS) {
-        constexpr int EIGHTS = ROWS * COLS / 8;
-        static_assert(ROWS * COLS == 8 * EIGHTS, "all of a thread's sums are handed on");
-        Sums* const eights =
-            static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
-        if (adds && !SEPARATE)
-#pragma unroll
-          for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
-        if (!finishes)
-#pragma unroll
-          for (int i = 0; i < EIGHTS; ++i)
-            leave_eight<THREADS>(&sums[0][0] + i * 8, eights + i * 2 * THREADS);
+        const SlotOfEights<THREADS, Sum, ROWS, COLS> slot(workspace.slots, unit.slot);
+        if (adds && !SEPARATE) slot.add_to(sums);
+        if (!finishes) slot.leave(sums);
       } else {
         if (adds && !SEPARATE) each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, AddPiece<Sum>());
         if (!finishes) each_piece<THREADS>(workspace.slots, unit.slot, sums, owned, LeavePiece<Sum>());

@@ -21,7 +21,7 @@ from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
 from lapidist.kernels.tma_alignment import line
 from lapidist.kernels.wgmma.config_list import family_configs
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.kernels.wgmma.group_parts import part_macros, parts_of_tiles, tiles_handed_on
+from lapidist.kernels.wgmma.group_parts import group_macros, parts_of_tiles, tiles_handed_on
 from lapidist.kernels.wgmma.maps import family_maps
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
@@ -149,7 +149,7 @@ class Wgmma(Warpgroups):
         return family_maps(problem, config, at, peers)
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
-        macros = {**config_macros(problem, config, scheduled), **part_macros(problem, config)}
+        macros = {**config_macros(problem, config, scheduled), **group_macros(problem, config)}
         if problem.arrivals is not None and not scheduled:
             # tiles in the order in which rows arrive, which are columns if A and B are exchanged
             return {**macros, "ALONG_M": int(config.exchanged)}

@@ -43,7 +43,7 @@ from lapidist.kernels.wgmma.tiles import (
     warpgroups,
 )
 from lapidist.problems.problem import Problem
-from lapidist.problems.ragged import COLS, ROWS
+from lapidist.problems.ragged import COLS, DEPTH, ROWS
 from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel
 from lapidist.schedule.schedule_options import TURNSTILE, ScheduleOptions
@@ -220,8 +220,10 @@ def held_share(problem: Problem, config: Knobs, options: ScheduleOptions, step: 
     of_warp = width * height // np.where(by_group(problem, config), 4, 1)
     patches = slabs * config.bn * PATCH_ROWS // of_warp
     held = np.maximum(0, np.minimum(patches, room * WARP_BYTES // (of_warp * size)))
-    # One patch is stored in each iteration. With fewer iterations than patches, none is held.
-    waits = (config.ping_pong == 0) & (warpgroups(config) != 3) & (steps >= held) & (options.scheduled == 0)
+    # One patch is stored in each iteration. With fewer iterations than patches none is held, except where
+    # groups cut k.
+    long = (steps >= held) | problem.modes.cuts(DEPTH)
+    waits = (config.ping_pong == 0) & (warpgroups(config) != 3) & long & (options.scheduled == 0)
     if size == 2:
         return np.where(waits, held / patches, 0.0)
     return np.where(waits & (steps * step >= HIDES * store), HIDDEN * held / patches, 0.0)

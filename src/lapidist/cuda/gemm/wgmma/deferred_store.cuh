@@ -67,19 +67,28 @@ struct WayOut {
 
 // The last Count patches of a tile. They are stored one by one over half of the next tile's iterations, so
 // that loads, for which products wait, get through between the stores. If there are fewer iterations than
-// patches, or no next tile, they are stored at once.
+// patches, or no next tile, they are stored at once: where groups cut k during the next tile's first iteration, else
+// before it.
+constexpr bool HELD_FOR_SHORT = RAGGED == RAGGED_K;
 template <int Cols, int Count>
 struct Held {
   static constexpr int WORDS = Cols * sizeof(Out) / 8, FIRST = ALL_PATCHES - Count;
   typename Kept<Out>::Word words[Count][WORDS];
   WayOut<Cols> out;
   int sent = Count, next, every;
+  bool at_once;
 
-  __device__ __forceinline__ bool due(int step) const { return sent < Count && step >= next; }
+  // What is due during step `step` of the next tile.
+  __device__ __forceinline__ void store_due(int step) {
+    if (sent == Count || step < next) return;
+    if (HELD_FOR_SHORT && at_once) store_all();
+    else store_one();
+  }
 
   // Convert and hold the last of a tile's sums. `steps`: iterations of the next tile.
   __device__ __forceinline__ void take(const WayOut<Cols>& way, const Sum* sums, int steps) {
     out = way, sent = 0, next = 0, every = steps / (2 * Count);
+    if (HELD_FOR_SHORT) at_once = steps < Count;
     sums += FIRST * (Cols / 2);
 #pragma unroll
     for (int i = 0; i < Count * WORDS; ++i) {
@@ -112,9 +121,8 @@ struct Held {
 
 template <int Cols>
 struct Held<Cols, 0> {
-  __device__ __forceinline__ bool due(int) const { return false; }
+  __device__ __forceinline__ void store_due(int) {}
   __device__ __forceinline__ void take(const WayOut<Cols>&, const Sum*, int) {}
-  __device__ __forceinline__ void store_one() {}
   __device__ __forceinline__ void store_all() {}
 };
 

@@ -101,7 +101,7 @@ struct Multiplier {
       if constexpr (A_IN_REGISTERS) fragments_were_read<TURNS - 1 - Turn>(fragments[TURNS - 1 - Turn]);
       free_stage(last);
     }
-    if (held.due(step - tiles.begin)) held.store_one();
+    held.store_due(step - tiles.begin);
     last = ring.stage;
     ring.go_on();
   }

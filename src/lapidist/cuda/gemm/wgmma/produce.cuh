@@ -136,7 +136,8 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
     return;
   }
   const bool first = lane == 0, follows = warp > 0 && warp < LOADERS && (QUEUED || first);
-  if (FINDS_APART ? warp == FINDER && (RAGGED != RAGGED_K || first) : threadIdx.x == GROUPS * 128) {
+  if (FINDS_APART ? warp == FINDER && (RAGGED != RAGGED_K || CUTS_TILES || first)
+                  : threadIdx.x == GROUPS * 128) {
     auto walk = walk_of_producer(p, pipeline, tiles);
     if constexpr (FINDS_APART) find_all(p, walk, rank);
     else load_operands(p, pipeline, walk, rank, parts, workspace, 0);
