@@ -178,7 +178,7 @@ def test_run_ptx_keeps_what_was_written_before_a_fault_and_tells_the_seed(
     launch = ["run-ptx", module, "--entry", "saxpy", "--block", "32", "--grid", "5", "--sanitize", *values]
     whole = in_a_process(*launch, "--arg", "n=100")
     assert whole.returncode == 0, whole.stderr
-    assert "no fault found; replay with sanitize=True, seed=" in whole.stdout
+    assert "no error found; replay with sanitize=True, seed=" in whole.stdout
     beyond = in_a_process(*launch, "--seed", "3", "--arg", "n=129")
     assert beyond.returncode == 1
     assert "replay with sanitize=True, seed=3" in beyond.stderr

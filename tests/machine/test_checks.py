@@ -147,6 +147,7 @@ def test_a_template_and_a_part_of_a_name(source: Path) -> None:
     [
         ("none.cuh", b"__device__ int f() { return 1; }", "none of it is compiled. Mark one __global__"),
         ("host.cu", b"#include <iostream>\nint main() {}", "It compiles device code alone"),
+        ("away.cu", b'#include "away/tile.cuh"\n', "Name the folder of this header"),
         ("picture.ptx", b"\x89PNG\0\0\1", "picture.ptx is binary"),
         ("words.ptx", b"hello", "must be PTX, which begins with .version.* got 'hello'"),
         ("later.ptx", HEADER.replace("sm_90a", "sm_100a").encode(), "got sm_100a. Compile for sm_90a"),
@@ -177,6 +178,12 @@ def test_other_values_in_words(source: Path) -> None:
         check(3, (1, 1, 1), (1, 1, 1))
     with pytest.raises(ArgumentError, match=r"parameter 1 \(out\) has no value"):
         check(text, (1, 1, 1), (1, 1, 1), x)
+    for value, words in (
+        (x, "parameter n is a .u32, not a pointer"),
+        (2.5, "parameter n is a .u32; a float"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            check(RawKernel.code, (1, 1, 1), (32, 1, 1), x, value, define={"FACTOR": 5})
     with pytest.raises(ArgumentError, match="Compilers number parameters: give them by position"):
         run_ptx(text, "k", (1, 1, 1), (1, 1, 1), {"n": 1})
 

@@ -274,13 +274,20 @@ def test_bulk_store(fence: str, mode: dict[str, object]) -> None:
     [
         (MissingProxyFence, store_case(fence="")),
         (MissingProxyFence, store_case(fence="fence.proxy.async.global;")),
-        (Race, store_case(wait="")),
         (Race, store_case(wait="st.shared.u32 [%r1], %t;")),
     ],
 )
 def test_bulk_stores_done_wrong(kind: type[Exception], case: str) -> None:
     with pytest.raises(kind):
         run_body(case, np.zeros(2, "u4"), np.zeros((32, 4), "u4"), sanitize=True, seed=0)
+
+
+def test_an_exit_before_the_store_has_read_is_a_warning() -> None:
+    for wait, rules in (("", ["store-at-exit"]), ("cp.async.bulk.wait_group.read 0;", [])):
+        out = np.zeros((32, 4), "u4")
+        report = run_body(store_case(wait=wait), np.zeros(2, "u4"), out, sanitize=True, seed=0)
+        assert [finding.rule for finding in report.warnings] == rules
+        assert (out == np.arange(32)[:, None]).all()
 
 
 @pytest.mark.parametrize(

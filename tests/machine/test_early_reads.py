@@ -73,3 +73,16 @@ def test_a_thread_leaves_the_target_of_its_store_alone_until_it_is_written(use: 
     assert rules(read=".read", before=use) == []
     assert rules(read=".read", use=use) == ["race"]
     assert rules(read=".read", use=f"cp.async.bulk.wait_group 0; {use}") == []
+
+
+# Warp 0 loads tiles, as where a loop fetches ahead; warp 1 writes there.
+TILES = """.shared .align 16 .b8 s[512]; mov.u32 %r1, s; and.b32 %r9, %t, 31; mad.lo.u32 %r2, %r9, 16, %r1;
+    setp.ge.u32 %p1, %t, 32; @!%p1 st.shared.v4.u32 [%r2], {{%t, %t, %t, %t}}; bar.sync 0; @%p1 bra WRITE;
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r4, %r5, %r6, %r7}}, [%r2]; bra END;
+    WRITE: st.shared.u32 [%r2], 0;
+    END: mad.wide.u32 %rd3, %t, 4, %out; {use}"""
+
+
+@pytest.mark.parametrize(("use", "rules"), [("", []), ("@!%p1 st.global.u32 [%rd3], %r6;", ["race"])])
+def test_tiles_that_nobody_uses_were_not_read(use: str, rules: list[str]) -> None:
+    assert sorted({finding.rule for finding in found(TILES.format(use=use), 64)}) == rules

@@ -18,6 +18,22 @@ REDUCE = """extern "C" __global__ void reduce(const float* x, float* out) {
     }
     if (t == 0) out[0] = s[0];
 }"""
+# Lanes write to what other lanes read; in the last case all lanes read one place.
+OVERWRITING = {
+    "read before": "float sum = s[t ^ 1] + s[t]; MIDDLE s[t] = sum;",
+    "read last": "float sum = s[t] + s[t ^ 1]; MIDDLE s[t] = sum;",
+    "read by all": "float sum = s[5] + x[t]; MIDDLE if (t == 31) s[5] = sum; x[t] = sum;",
+    "read by a few": "float sum = s[t / 16]; MIDDLE if (t == 0) s[t] = 0; x[t] = sum;",
+}
+STEP = """extern "C" __global__ void step(float* x, float* out) {
+    __shared__ KIND float s[32];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    __syncwarp();
+    BODY
+    __syncwarp();
+    out[t] = s[31 - t];
+}"""
 FLAG = """extern "C" __global__ void flag(float* x, float* out) {
     __shared__ volatile int ready;
     if (threadIdx.x == 0) ready = 0;
@@ -40,6 +56,16 @@ def found(source: str, **words: str) -> set[tuple[str, str]]:
 def test_lanes_in_step_are_a_warning_where_memory_is_volatile(first: str) -> None:
     assert found(REDUCE, KIND="volatile", FIRST=first, SECOND="") == {("lanes-in-step", "warning")}
     assert found(REDUCE, KIND="", FIRST=first, SECOND="") == {("race", "error")}
+
+
+@pytest.mark.parametrize("case", OVERWRITING)
+def test_a_write_to_what_another_lane_reads(case: str) -> None:
+    """Whoever read last, and however many did: another lane than the one that writes is among them."""
+    source = STEP.replace("BODY", OVERWRITING[case])
+    assert found(source, KIND="", MIDDLE="") == {("race", "error")}
+    assert found(source, KIND="", MIDDLE="__syncwarp();") == set()
+    assert found(source, KIND="volatile", MIDDLE="") <= {("lanes-in-step", "warning")}
+    assert found(source, KIND="volatile", MIDDLE="__syncwarp();") == set()
 
 
 @pytest.mark.parametrize("kind", ["", "volatile"])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lapidist.machine import check, residency
+from lapidist.machine import check, residency, run_ptx
+from lapidist.machine.authors.cuda_sources import of_cuda
 from lapidist.machine.authors.findings import Findings
+from lapidist.machine.faults import Deadlock, Uninitialised
+from snippets import run_body
 
 SCAN = """
 __device__ int wait_for(const int* flag) {
@@ -66,6 +70,24 @@ def test_waiting_for_the_block_before_is_a_warning() -> None:
     assert (sums == np.cumsum(X)).all()
 
 
+def test_run_ptx_goes_on_with_more_blocks() -> None:
+    """What the run before wrote is undone. Where nobody ever comes, it is an error still."""
+    words = {"FORWARD": 0, "EARLY": 0, "NEVER": 0}
+    sums, flags = np.zeros(6, "i4"), np.zeros(6, "i4")
+    for never in (0, 1):
+        ptx = of_cuda(SCAN, "scan.cu", "", [], words | {"NEVER": never}, "sm_90a").ptx
+        flags[:] = 0
+        args = {0: X, 1: sums, 2: flags}
+        how: Any = (ptx, "scan", (6, 1, 1), (32, 1, 1), args)
+        if never:
+            with pytest.raises(Deadlock, match="deadlock"):
+                run_ptx(*how, sanitize=True, seed=0)
+            continue
+        report = run_ptx(*how, sanitize=True, seed=0)
+        assert [finding.rule for finding in report.warnings] == ["residency"]
+        assert (sums == np.cumsum(X)).all()
+
+
 def test_schedules_go_on_with_more_blocks() -> None:
     """A flag that is raised too early is found, though blocks wait for some that had not started."""
     rules = {finding.rule for finding in scanned(early=1)[0]}
@@ -99,3 +121,21 @@ def test_a_walk_through_memory_waits_for_nobody() -> None:
     x, y = np.arange(400, dtype="i4"), np.zeros(2, "i4")
     assert not list(check(source, (2, 1, 1), (32, 1, 1), x, y, 400, seeds=2, ignore=["equal-stores"]))
     assert (y == x.sum()).all()
+
+
+# Warp 0 walks for long; then it reads what warp 1 stored at once. Volatile accesses do not race, by PTX.
+FAR = """.shared .u32 s[64]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 4, %r1; mov.u32 %r3, 0;
+    setp.ge.u32 %p3, %t, 32; @%p3 bra STORE;
+    L: add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 130; @%p1 bra L;
+    STORE: st.volatile.shared.u32 [%r2], %t; {wait} @%p3 bra END;
+    ld.volatile.shared.u32 %r4, [%r2+128]; mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1], %r4; END:"""
+
+
+def test_of_many_warps_one_may_be_far_ahead() -> None:
+    """They do not take turns: a warp may come to its end before another one of its block begins."""
+    arrays, levels = (np.zeros(1, "u4"), np.zeros(32, "u4")), {"race": "off", "equal-stores": "off"}
+    how: Any = {"grid": 32, "threads": 64, "sanitize": True, "residency": 32, "levels": levels}
+    run_body(FAR.format(wait="bar.sync 0;"), *arrays, seed=0, **how)
+    for seed in range(3):
+        with pytest.raises(Uninitialised):
+            run_body(FAR.format(wait=""), *arrays, seed=seed, **how)

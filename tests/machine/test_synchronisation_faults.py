@@ -19,7 +19,7 @@ OWN_PLACE = "mov.u32 %r9, %ctaid.x; mad.lo.u32 %r9, %r9, 64, %t; mad.wide.u32 %r
 
 
 def faults(body: str, threads: int = 32, **launch: Any) -> list[MachineFault]:
-    """What each schedule raises."""
+    """What each schedule raises, or warns of."""
     found = []
     for seed in SEEDS:
         arrays = {"in": np.zeros(1024, "u4"), "out": np.zeros(1024, "u4")}
@@ -27,7 +27,10 @@ def faults(body: str, threads: int = 32, **launch: Any) -> list[MachineFault]:
         cluster = launch.get("cluster", 1), 1, 1
         text = kernel(body).replace(launch.get("before", "\n{"), launch.get("after", "\n{"), 1)
         try:
-            run_ptx(text, "k", grid, (threads, 1, 1), arrays, cluster=cluster, sanitize=True, seed=seed)
+            report = run_ptx(
+                text, "k", grid, (threads, 1, 1), arrays, cluster=cluster, sanitize=True, seed=seed
+            )
+            found += [warning.fault for warning in report.warnings]
         except MachineFault as fault:
             found.append(fault)
     return found

@@ -45,6 +45,7 @@ HINTS = {
     r'cannot open source file "crt/': (
         f'Install the headers behind mma.h with: pip install "nvidia-cuda-crt=={VERSION}"'
     ),
+    r'cannot open source file "[^"]+\.\w+"': "Name the folder of this header: include=, or -I of the command",
 }
 
 

@@ -78,4 +78,10 @@ def text_of(file: Path) -> str:
 
 def data_of(report: Report) -> dict[str, Any]:
     counts = None if report.counts is None else asdict(report.counts)
-    return {"seconds": report.seconds, "steps": report.steps, "seed": report.seed, "counts": counts}
+    return {
+        "seconds": report.seconds,
+        "steps": report.steps,
+        "seed": report.seed,
+        "counts": counts,
+        "warnings": [finding.data() for finding in report.warnings],
+    }

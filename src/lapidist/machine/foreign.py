@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
+from lapidist.machine.authors.findings import Judge
+from lapidist.machine.contents import Contents
+from lapidist.machine.faults import RESIDENCY, MachineFault
 from lapidist.machine.footprint import DEFAULT_MEMORY
 from lapidist.machine.memory import block_of_bytes
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.ptx.syntax_tree import Kernel, Parameter, Variable
+from lapidist.machine.rules import require_levels
 from lapidist.machine.run import DEFAULT_BUDGET, Report, require_integer, require_plain, run
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
@@ -39,8 +45,10 @@ def run_ptx(
     memory_budget: int = DEFAULT_MEMORY,
     memory: Sequence[np.ndarray] = (),
     on_progress: Callable[[int, int], None] | None = None,
+    levels: Mapping[str, str] | None = None,
 ) -> Report:
-    """Execute the kernel `entry` of a PTX module, and return a `Report` of what it did.
+    """Execute the kernel `entry` of a PTX module, and return a `Report` of what it did. With `sanitize`, the
+    first broken rule raises if it is an error; warnings are in the report. `levels` gives rules other levels.
 
     `args` gives every parameter, by its PTX name or its position. A NumPy array stands for a pointer: the
     kernel works on the array itself. A number stands for a scalar, a TensorMap or bytes for a parameter
@@ -48,17 +56,29 @@ def run_ptx(
     numbers stands for a struct. A name that is a variable of the module gives that one: the array must have
     its size, and the kernel reads and writes it. `memory` lists further arrays that the kernel may touch:
     those behind tensor maps or behind pointers stored in other arrays."""
+    require_levels(levels or {})
     launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster, memory)
-    return run(
+    judge = Judge(entry, (), levels or {}, {})
+    run_once = partial(
+        run,
         launch,
         sanitize=sanitize,
-        seed=seed,
         residency=residency,
         exact_counts=exact_counts,
         budget=budget,
         memory_budget=memory_budget,
         on_progress=on_progress,
+        judge=judge.warns,
     )
+    contents = Contents([launch] if sanitize else [])
+    try:
+        report = run_once(seed=seed)
+    except MachineFault as fault:
+        if fault.name != RESIDENCY or not judge.warns(fault):
+            raise
+        contents.put_back()
+        report = run_once(seed=fault.seed, in_order=True)
+    return replace(report, warnings=tuple(judge.findings(1)))
 
 
 def make_launch(
@@ -249,7 +269,8 @@ def encode_number(parameter: Parameter, value: Any) -> bytes:
     if parameter.type in ("f32", "f64") or isinstance(value, float):
         if parameter.size not in (4, 8) or parameter.type[0] in "us":
             raise ArgumentError(
-                f"args: {parameter.name} is a .{parameter.type}; a float does not fit, got {value!r}"
+                f"args: {parameter.name} is a .{parameter.type}; a float does not fit, got {value!r}. Pass a"
+                " whole number, or an array for a pointer"
             )
         return struct.pack("<f" if parameter.size == 4 else "<d", float(value))
     try:

@@ -21,13 +21,22 @@ RULES: dict[str, tuple[str, str]] = {
     ),
     "lanes-in-step": (
         "warning",
-        "a volatile read of what another lane of the warp wrote, which counts on lanes that run in step",
+        "a volatile access to what another lane of the warp wrote or read, which counts on lanes that run in"
+        " step",
+    ),
+    "store-at-exit": (
+        "warning",
+        "a thread exits while its bulk store still reads shared memory, which PTX ends with the block",
     ),
     "stream-race": (
         "error",
         "launches or copies of streams that nothing orders touch one place, and one of them writes",
     ),
     "proxy-fence": ("error", "TMA or tensor cores read ordinary writes without fence.proxy.async"),
+    "overwrite-fence": (
+        "warning",
+        "TMA overwrites ordinary writes without fence.proxy.async: PTX asks for one, and a copy comes later",
+    ),
     "mbarrier-init-fence": (
         "warning",
         "TMA uses an mbarrier whose init has no fence behind it: PTX asks for one, and chips work without",

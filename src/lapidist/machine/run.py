@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,6 +54,9 @@ from lapidist.machine.sanitize.sanitizer import Sanitizer
 from lapidist.machine.scheduler import Progress, Scheduler
 from lapidist.machine.state import GRID_BARRIER, Machine
 
+if TYPE_CHECKING:
+    from lapidist.machine.authors.findings import Finding
+
 # The emitters register themselves; naming the modules keeps the imports.
 INSTRUCTION_SETS = (
     access,
@@ -95,12 +99,11 @@ class Report:
     )  # by line of a branch: 1 | 2
     touched: Earlier = field(default_factory=Earlier, repr=False, compare=False)  # if `earlier` was given
     heap: tuple[Memory, ...] = field(default=(), repr=False, compare=False)  # what nobody freed
+    warnings: tuple[Finding, ...] = ()  # of `run_ptx`
 
     def __str__(self) -> str:
-        schedule = (
-            "" if self.seed is None else f"\nno fault found; replay with sanitize=True, seed={self.seed}"
-        )
-        return f"{self.counts or 'nothing was counted'}{schedule}"
+        end = [] if self.seed is None else [f"no error found; replay with sanitize=True, seed={self.seed}"]
+        return "\n".join([f"{self.counts or 'nothing was counted'}", *map(str, self.warnings), *end])
 
 
 def run(
@@ -129,8 +132,8 @@ def run(
     blocks run at a time; with `in_order`, a schedule starts them in order, as many as a chip holds. `budget`
     is how many blocks of code may be executed in all, and `memory_budget` how many bytes the machine may
     take beside the launch's own memory. `watch` hears of what happens, `on_progress` of blocks that start.
-    `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on. `earlier`
-    is what the launches before did, which a sanitized launch overlaps."""
+    `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on; without
+    one, warnings end it, too. `earlier` is what launches before did, which a sanitized one overlaps."""
     require_launch(launch)
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():

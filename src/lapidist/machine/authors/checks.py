@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -18,6 +19,7 @@ from lapidist.machine.authors.cuda_sources import of_cuda, of_file
 from lapidist.machine.authors.findings import Findings, Judge, require_ignorable
 from lapidist.machine.authors.framework_kernels import of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
+from lapidist.machine.contents import Contents
 from lapidist.machine.faults import RESIDENCY, MachineFault
 from lapidist.machine.foreign import Argument, make_launch
 from lapidist.machine.ptx.parse import parse_kernel
@@ -101,11 +103,18 @@ def launch_of(
     if text.scratch is not None:
         values[text.scratch.parameter] = scratch_memory(text.scratch.nbytes * math.prod(grid))
     shared, clusters = shared_bytes or text.shared_bytes, cluster if cluster != (1, 1, 1) else text.cluster
-    launch = make_launch(
-        text.ptx, text.entry, grid, threads, dict(enumerate(values)), shared, clusters, memory
-    )
     named = {f"{text.entry}_param_{n}": f"parameter {name}" for n, name in enumerate(text.parameters)}
+    arguments: dict[str | int, Argument] = dict(enumerate(values))
+    try:
+        launch = make_launch(text.ptx, text.entry, grid, threads, arguments, shared, clusters, memory)
+    except ArgumentError as error:
+        raise ArgumentError(of_source(str(error), named)) from None
     return replace(launch, memory=tuple(replace(m, name=named.get(m.name, m.name)) for m in launch.memory))
+
+
+def of_source(message: str, named: Mapping[str, str]) -> str:
+    """A message with the parameters' names in the source, in place of those that the compiler gave them."""
+    return re.sub(r"\w+_param_\d+", lambda match: named.get(match[0], match[0]), message)
 
 
 def scratch_memory(nbytes: int) -> np.ndarray:
@@ -171,9 +180,7 @@ def check_launches(
 ) -> Findings:
     judges = [Judge(demangled(text.entry), ignore, levels, text.sources) for _, text in launches]
     require_ignorable(ignore, [judge.kernel for judge in judges])
-    memory = [m for launch, _ in launches for m in (*launch.memory, *launch.variables)]
-    arrays = list({id(m.owner): m.owner for m in memory if isinstance(m.owner, np.ndarray)}.values())
-    before = [array.copy() for array in arrays]
+    contents = Contents(launch for launch, _ in launches)
     reports: list[list[Report]] = [[] for _ in launches]
     in_order = False
     for seed in [*range(seeds), None]:
@@ -182,19 +189,13 @@ def check_launches(
             done = run_all([launch for launch, _ in launches], judges, reports, seed, in_order)
             in_order |= not done
             if seed is not None:
-                put_back(arrays, before)
+                contents.put_back()
     found = [finding for judge in judges for finding in judge.findings(seeds + 1)]
     coverage = [
         coverage_of(judge.kernel, parse_kernel(text.ptx, text.entry), runs, text.sources)
         for (_, text), judge, runs in zip(launches, judges, reports, strict=True)
     ]
     return Findings(", ".join(judge.kernel for judge in judges), seeds + 1, found, coverage)
-
-
-def put_back(arrays: Sequence[np.ndarray], contents: Sequence[np.ndarray]) -> None:
-    for array, content in zip(arrays, contents, strict=True):
-        if array.flags.writeable:
-            np.copyto(array, content)
 
 
 def run_all(

@@ -167,6 +167,11 @@ class Judge:
         self.count += level == "error"
         return self.count < MOST
 
+    def warns(self, fault: MachineFault) -> bool:
+        """Keep a fault that is no error. Whether the run may go on after it."""
+        self.seed = fault.seed
+        return level_of(fault.name, self.levels) != "error" and self.take(fault)
+
     def keep(self, fault: MachineFault, level: str) -> None:
         """Note a fault once for its line of PTX, and once for all copies of a source line of which the same
         is said."""

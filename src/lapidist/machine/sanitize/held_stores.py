@@ -57,7 +57,7 @@ class GlobalStores:
             s.unused.waits(shadow, at)
             or shadow.racing_write(at, warp, slice(None), clocks, PLAIN, s.orders.scopes) >= 0
             or shadow.racing_lane(at, warp, lanes, clocks) >= 0
-            or shadow.racing_read_lane(at, 0, warp, lanes, clocks) >= 0
+            or shadow.racing_read_lane(at, 0, warp, lanes, clocks)[0] >= 0
             or shadow.racing_read(at, [], warp, clocks, None)[0] >= 0
         )
 

@@ -26,6 +26,7 @@ from lapidist.machine.memory import Address, Region
 from lapidist.machine.sanitize.clocks import Message
 from lapidist.machine.sanitize.landing import Landing, PendingCopy, keep
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
+from lapidist.machine.sanitize.proxies import OVERWRITE
 from lapidist.machine.sanitize.sanitizer import Sanitizer
 
 Array = np.ndarray
@@ -204,10 +205,10 @@ class LazyCopies(Copies):
         pieces = self.pieces(t)
         if t.to_shared:
             for start in t.shared:
-                s.touch_shared(
-                    t.g.one(t.lane), start - t.shared[0] + pieces, 16, t.site, "store", generic=False
-                )
-                s.begin_landing(start - t.shared[0] + pieces, 16)
+                target = start - t.shared[0] + pieces
+                s.proxies.check_shared(t.g, t.lane, target, 16, t.site, OVERWRITE)
+                s.touch_shared(t.g.one(t.lane), target, 16, t.site, "store", generic=False)
+                s.begin_landing(target, 16)
         else:
             self.check_source(t, pieces)
         message = s.clocks.message(warp)
@@ -345,8 +346,8 @@ class LazyCopies(Copies):
                 return
 
     def leave(self, g: Lanes) -> None:
-        """Raise a race if lanes exit whose bulk store still reads their block's shared memory: it would
-        read another block's."""
+        """Report lanes that exit while their bulk store still reads shared memory of their block. PTX ends it
+        with the block, and says nothing of who still reads it."""
         queue = self.queues.get(id(g.cohort))
         if queue is None or not queue.bulk:
             return
@@ -358,6 +359,6 @@ class LazyCopies(Copies):
                     " is missing"
                 )
                 at = t.shared[0] % self.m.shared_stride
-                self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, at))
+                self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, at, "store-at-exit"))
             self.land_store(t, issued, t.site)
         queue.bulk = [entry for entry in queue.bulk if entry[0] not in lanes]

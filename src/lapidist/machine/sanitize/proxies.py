@@ -16,6 +16,7 @@ from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
+OVERWRITE = "overwrite-fence"
 
 
 class Proxies:
@@ -24,15 +25,17 @@ class Proxies:
     def __init__(self, m: Machine, clocks: Clocks, shared: Shadow, globals_: dict[int, Shadow]) -> None:
         self.m, self.clocks, self.shared, self.globals = m, clocks, shared, globals_
 
-    def check_shared(self, g: Lanes, lane: int, positions: Array, size: int, site: int) -> None:
-        """Check shared memory that the asynchronous proxy is about to read: generic writes there need a
-        proxy fence behind them."""
+    def check_shared(
+        self, g: Lanes, lane: int, positions: Array, size: int, site: int, name: str = ""
+    ) -> None:
+        """Check shared memory that the asynchronous proxy is about to read, or to write: generic writes there
+        need a proxy fence behind them."""
         at = self.shared.grains(positions, size)
         index = self.unfenced(self.shared, g, at, SHARED)
         if index >= 0:
             place = int(at[index])
             address = place * self.shared.grain % self.m.shared_stride
-            self.m.report(self.proxy_fault(self.shared, g, lane, place, address, site))
+            self.m.report(self.proxy_fault(self.shared, g, lane, place, address, site, name))
 
     def check_global(self, g: Lanes, lane: int, positions: Array, site: int, region: Region | None) -> None:
         """Check global memory in the same way, where the kernel itself wrote it."""
@@ -55,11 +58,12 @@ class Proxies:
         return int(np.argmax(missing)) if missing.any() else -1
 
     def proxy_fault(
-        self, shadow: Shadow, g: Lanes, lane: int, grain: int, address: int, site: int
+        self, shadow: Shadow, g: Lanes, lane: int, grain: int, address: int, site: int, name: str = ""
     ) -> MissingProxyFence:
         where = self.m.site(int(shadow.write_site[grain])).place
+        does = "overwrites" if name == OVERWRITE else "reads"
         rule = (
-            f"the asynchronous proxy reads what generic stores wrote ({where}) without"
-            " fence.proxy.async between"
+            f"the asynchronous proxy {does} what generic stores wrote ({where}) without fence.proxy.async"
+            " between"
         )
-        return self.m.fault(MissingProxyFence, rule, site, g, lane, address)
+        return self.m.fault(MissingProxyFence, rule, site, g, lane, address, name)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class Races:
         lanes = shadow.lanes_of(g, access.positions, access.size) if access.generic else None
         if lanes is not None and not level:
             self.check_lanes(access, at, lanes)
-        elif lanes is not None and access.kind == "load" and access.shadow is self.shared:
+        elif lanes is not None and access.shadow is self.shared:
             self.check_step(access, at, lanes)
         if access.kind != "load" and not (level and access.kind == "atomic"):
             self.check_reads(access, at, warp)
@@ -111,7 +112,10 @@ class Races:
         if access.kind != "load":
             shadow.note_write(at, warp, now, access.site, level, access.generic, lanes)
         elif not level:
-            shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
+            # One place for all lanes: two of them stand for the others.
+            readers = [lanes] if lanes is not None or not access.generic else list(g.lane[:2, None])
+            for some in readers:
+                shadow.note_read(at, self.column(warp), warp, now, access.site, some)
 
     def faults_of_load(self, access: Access) -> dict[int, MachineFault]:
         """What is wrong with a plain load, by lane."""
@@ -156,7 +160,7 @@ class Races:
             shadow.reading[at].any()
             or shadow.racing_write(at, warp, self.near(warp), clocks, PLAIN, self.scopes) >= 0
             or shadow.racing_lane(at, warp, lanes, clocks) >= 0
-            or shadow.racing_read_lane(at, self.column(warp), warp, lanes, clocks) >= 0
+            or shadow.racing_read_lane(at, self.column(warp), warp, lanes, clocks)[0] >= 0
             or shadow.racing_read(at, self.columns_of(warp), warp, clocks, self.agents(warp))[0] >= 0
         )
 
@@ -225,27 +229,37 @@ class Races:
         if access.kind == "load":
             return
         column = self.column(warp) if shadow.readers else 0
-        index = shadow.racing_read_lane(at, column, warp, lanes, self.clocks)
+        index, lane, site = shadow.racing_read_lane(at, column, warp, lanes, self.clocks)
         if index >= 0:
-            lane, where = shadow.read_lane[at[index]], self.place(shadow.site_of_read(int(at[index])))
-            story = f"written here, and read by lane {lane} of this warp at {where}"
+            story = f"written here, and read by lane {lane} of this warp at {self.place(site)}"
             self.report(access, index, story, warp, int(at[index]))
 
     def check_step(self, access: Access, at: Array, lanes: Array) -> None:
-        """Report a volatile read of what another lane of the warp wrote since the two last met. Only lanes
-        that run in step read the new value, and nobody promises that they do."""
+        """Report a volatile access to what another lane of the warp wrote, or read, since the two last met.
+        Only lanes that run in step are in order, and nobody promises that they do."""
         program, block = self.m.program, self.suspects.block_of[access.site]
         if "volatile" not in program.kernel.instructions[access.site].mods or program.blocks[block].polls:
             return  # a loop may look until another lane has written
-        index = self.shared.racing_lane(at, warp_number(access.g), lanes, self.clocks)
+        warp = warp_number(access.g)
+        if access.kind == "load":
+            index = self.shared.racing_lane(at, warp, lanes, self.clocks)
+            self.volatile.note_read(at, self.column(warp), warp, self.clocks.now(warp), access.site, lanes)
+            other, done, site = self.shared.lane[at[index]], "written", int(self.shared.write_site[at[index]])
+        else:
+            column = self.column(warp)
+            index, other, site = self.volatile.racing_read_lane(at, column, warp, lanes, self.clocks)
+            done = "read"
         if index >= 0:
-            lane, where = self.shared.lane[at[index]], self.place(self.shared.write_site[at[index]])
-            rule = (
-                f"read here, and written by lane {lane} of this warp at {where}: only lanes in step read it"
-            )
+            rule = f"{access.done} here, and {done} by lane {other} of this warp at {self.place(site)}"
             position = index // max(access.size // self.shared.grain, 1)
             place = int(access.positions[position]) % self.m.shared_stride
+            rule += ": only lanes in step do so in this order"
             self.m.report(self.m.fault(Race, rule, access.site, access.g, position, place, "lanes-in-step"))
+
+    @cached_property
+    def volatile(self) -> Shadow:
+        """Volatile reads of shared memory, which race with nobody, by PTX."""
+        return Shadow(len(self.m.shared_bytes), self.shared.grain, self.clocks.agents, self.shared.readers)
 
     def check_equal(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
         """Raise a race if lanes of one instruction write different values to one place: which one stays is

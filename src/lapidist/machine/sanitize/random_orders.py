@@ -25,7 +25,7 @@ REDRAW = 40
 UNSTARTED_POLLS = 2_000  # after so many, with blocks that have not started, more must be resident
 ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
-OVERDUE = 4 * AGE_LIMIT  # picks after which a warp runs next
+OVERDUE = 4 * AGE_LIMIT  # picks after which a warp runs next; of many warps four times a turn of all
 SPLITTING = 0.5  # how often lanes that ask who is active are so without some that came with them
 GIVING_UP = 0.4  # how often a try_wait answers false, as it may at any time
 
@@ -231,11 +231,12 @@ class FuzzedScheduler(Scheduler):
             ):
                 cohort.priority = priority
         winner, highest, can_run, collects = None, -1.0, self.can_run, any(self.collective)
+        overdue = max(OVERDUE, 4 * REDRAW * len(self.cohorts))  # less would make warps take turns
         for cohort in self.cohorts:  # thousands of a large launch, at each draw
             if cohort.groups and (not collects or can_run(cohort)):
                 cohort.passed = passed = cohort.passed + since
                 # A warp that was passed over too often ranks by that number: every priority is below 1.
-                rank = cohort.priority if passed <= OVERDUE else passed
+                rank = cohort.priority if passed <= overdue else passed
                 if rank > highest:
                     winner, highest = cohort, rank
         if winner is not None:

@@ -14,7 +14,8 @@ MOST_LOGGED, REPLAYED = 1 << 21, 1 << 15  # grains that wait, and that are noted
 LAST_NOTED, BOTH_NOTED = 1, 2  # whether the last reader of a grain is noted, and the last other one
 Logged = tuple[Array, int, int, Array | int, Array]
 # Of a word about a reading: the warp is above, then the lane, and below the site.
-NO_LANE, LANE_BYTE, WARP_SHIFT, SITE = -1, 3, 32, (1 << 24) - 1
+NO_LANE, LANE_BYTE, LANE_SHIFT, WARP_SHIFT, SITE = -1, 3, 24, 32, (1 << 24) - 1
+WARP, NOBODY = 32, 255 << LANE_SHIFT
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
 
@@ -41,6 +42,8 @@ class Shadow:
         self.lane, self.last_reading = np.zeros(count, np.int8), np.zeros(count, np.int64)
         self.read_lane = self.last_reading.view(np.int8)[LANE_BYTE::8]
         self.read_warp = self.last_reading.view(np.int32)[1::2]
+        # The last reading by a thread other than that of the last one, and when it was.
+        self.other_reading, self.other_read = np.zeros(count, np.int64), np.zeros(count, np.int32)
         # Column after column: mostly one reader notes many grains.
         self.moments_of = np.zeros((readers or 2, count), np.int32)
         self.read = self.moments_of.T
@@ -118,14 +121,26 @@ class Shadow:
         racing &= clocks.unordered(warp, lanes, other, self.written[at])
         return int(np.argmax(racing)) if racing.any() else -1
 
-    def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks) -> int:
-        """Index into `at` of what another lane of the warp read since the two last met, or -1."""
+    def racing_read_lane(
+        self, at: Array, column: int, warp: int, lanes: Array, clocks: Clocks
+    ) -> tuple[int, int, int]:
+        """(index into `at`, lane, site) of what another lane of the warp read since the two last met, or
+        (-1, -1, -1)."""
         if self.last_read[warp] <= clocks.met[warp]:
-            return -1
-        other = self.read_lane[at]
-        racing = (self.read_warp[at] == warp) & (other >= 0) & (other != lanes)
-        racing &= clocks.unordered(warp, lanes, other, self.read[at, column])
-        return int(np.argmax(racing)) if racing.any() else -1
+            return -1, -1, -1
+        for readings, moments in (
+            (self.last_reading[at], self.read[at, column]),
+            (self.other_reading[at], self.other_read[at]),
+        ):
+            threads = readings >> LANE_SHIFT
+            other = threads & 255
+            racing = (threads >> 8 == warp) & (other < WARP) & (other != lanes) & (moments > 0)
+            if racing.any():
+                racing &= clocks.unordered(warp, lanes, other % WARP, moments)
+                index = int(np.argmax(racing))
+                if racing[index]:
+                    return index, int(other[index]), int(readings[index]) & SITE
+        return -1, -1, -1
 
     def own_access(self, at: Array, warp: int, moment: int) -> int:
         """Where a warp itself read or wrote one of these grains after a moment, other than by TMA; or -1."""
@@ -290,7 +305,7 @@ class Shadow:
     def note_readings(self, at: Array, column: int, agent: int, now: int, readings: Array) -> None:
         """Note reads of one agent, of which each has a word with its site and lane."""
         self.last_read[agent] = now
-        self.last_reading[at] = readings | (agent << WARP_SHIFT)
+        self.note_threads(at, column if self.readers else 0, now, readings | (agent << WARP_SHIFT))
         if self.reader is None:
             self.moments_of[column][at] = now
             return
@@ -298,6 +313,28 @@ class Shadow:
         moved = at[other]
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
         self.reader[at, 0], self.read[at, 0] = agent, now
+
+    def note_threads(self, at: Array, column: int, now: int, readings: Array) -> None:
+        """Note of each grain the last reading, and one by another thread. Lanes of one instruction may read
+        the same grain."""
+        before = self.last_reading[at]
+        self.last_reading[at] = readings
+        other = (before ^ readings) >> LANE_SHIFT != 0
+        if other.any():
+            some = at[other]
+            self.other_reading[some], self.other_read[some] = before[other], self.read[some, column]
+        lost = (self.last_reading[at] ^ readings) >> LANE_SHIFT != 0
+        if lost.any():
+            some = at[lost]
+            self.other_reading[some] = np.broadcast_to(readings, lost.shape)[lost]
+            self.other_read[some] = now
+
+    def forget_read(self, at: Array, column: int, moment: int, before: Array) -> None:
+        """Take back the reads of a moment. What was read there before is what `other_read` knows of."""
+        self.read[at, column] = before
+        known = self.other_read[at] == before
+        self.last_reading[at] = np.where(known, self.other_reading[at], NOBODY)
+        self.other_reading[at[self.other_read[at] == moment]] = NOBODY
 
     def note_earlier_read(self, at: Array, agent: int, moment: int, site: int, lanes: Array) -> None:
         """Note a read of global memory at an earlier moment, where the agent has not read since."""

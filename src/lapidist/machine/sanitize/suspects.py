@@ -20,7 +20,7 @@ from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 
 Array = np.ndarray
-HANDS_ON = ("mov", "cvt")
+HANDS_ON, LOADS = ("mov", "cvt"), ("ld", "ldmatrix")
 WARP = 32
 ALL_LANES = (1 << WARP) - 1
 
@@ -72,7 +72,7 @@ class Suspects:
         one.
         """
         if site not in self.unused_loads:
-            is_load = self.program.kernel.instructions[site].opcode == "ld"
+            is_load = self.program.kernel.instructions[site].opcode in LOADS
             held = (
                 self.spread(frozenset(self.effects(site)[1]), site + 1, self.block_of[site])
                 if is_load
@@ -153,7 +153,7 @@ class Suspects:
         at, before = reading.grains[gone].reshape(-1), reading.before[gone].reshape(-1)
         alone = ~np.isin(at, reading.grains[reading.rows_of(reading.counts)])
         alone &= self.shadow.read[at, reading.column] == reading.moment
-        self.shadow.read[at[alone], reading.column] = before[alone]
+        self.shadow.forget_read(at[alone], reading.column, reading.moment, before[alone])
 
 
 def mask_of(g: Lanes) -> int:
