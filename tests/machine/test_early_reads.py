@@ -86,3 +86,18 @@ TILES = """.shared .align 16 .b8 s[512]; mov.u32 %r1, s; and.b32 %r9, %t, 31; ma
 @pytest.mark.parametrize(("use", "rules"), [("", []), ("@!%p1 st.global.u32 [%rd3], %r6;", ["race"])])
 def test_tiles_that_nobody_uses_were_not_read(use: str, rules: list[str]) -> None:
     assert sorted({finding.rule for finding in found(TILES.format(use=use), 64)}) == rules
+
+
+# Each lane reads a word, and another lane's word whose value it drops; it writes its own.
+DROPPED = """.shared .align 16 .b8 s[128]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 4, %r1;
+    st.shared.u32 [%r2], %t; xor.b32 %r3, %t, {by}; mad.lo.u32 %r3, %r3, 4, %r1;
+    xor.b32 %r7, %t, 2; mad.lo.u32 %r7, %r7, 4, %r1; bar.warp.sync -1;
+    {loads} add.u32 %r6, %r4, 1; NEXT: mov.u32 %r5, 0; st.shared.u32 [%r2], %r6;"""
+LOADS = ["ld.shared.u32 %r4, [%r3];", "ld.shared.u32 %r5, [%r7];"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("by", "rules"), [(0, []), (1, ["race"])])
+def test_a_read_beside_one_that_is_dropped_counts_still(by: int, rules: list[str], order: int) -> None:
+    body = DROPPED.format(by=by, loads=" ".join(LOADS[::order]))
+    assert [finding.rule for finding in found(body, 32)] == rules

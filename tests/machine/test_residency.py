@@ -72,20 +72,16 @@ def test_waiting_for_the_block_before_is_a_warning() -> None:
 
 def test_run_ptx_goes_on_with_more_blocks() -> None:
     """What the run before wrote is undone. Where nobody ever comes, it is an error still."""
-    words = {"FORWARD": 0, "EARLY": 0, "NEVER": 0}
-    sums, flags = np.zeros(6, "i4"), np.zeros(6, "i4")
-    for never in (0, 1):
-        ptx = of_cuda(SCAN, "scan.cu", "", [], words | {"NEVER": never}, "sm_90a").ptx
-        flags[:] = 0
-        args = {0: X, 1: sums, 2: flags}
-        how: Any = (ptx, "scan", (6, 1, 1), (32, 1, 1), args)
-        if never:
-            with pytest.raises(Deadlock, match="deadlock"):
-                run_ptx(*how, sanitize=True, seed=0)
-            continue
-        report = run_ptx(*how, sanitize=True, seed=0)
-        assert [finding.rule for finding in report.warnings] == ["residency"]
-        assert (sums == np.cumsum(X)).all()
+    ptx = of_cuda(MEETING, "meet.cu", "", [], {"LOOK": "atomicAdd(count, 0)"}, "sm_90a").ptx
+    count, y = np.zeros(1, "i4"), np.zeros(12, "i4")
+    how: Any = {"grid": (6, 1, 1), "block": (32, 1, 1), "sanitize": True, "seed": 0}
+    report = run_ptx(ptx, "meet", args={0: count, 1: X, 2: y}, **how)
+    assert [finding.rule for finding in report.warnings] == ["residency"]
+    assert (count == 6).all()
+    assert (y[6:] == np.roll(X, -1)).all()
+    ptx = of_cuda(SCAN, "scan.cu", "", [], {"FORWARD": 0, "EARLY": 0, "NEVER": 1}, "sm_90a").ptx
+    with pytest.raises(Deadlock, match="deadlock"):
+        run_ptx(ptx, "scan", args={0: X, 1: np.zeros(6, "i4"), 2: np.zeros(6, "i4")}, **how)
 
 
 def test_schedules_go_on_with_more_blocks() -> None:

@@ -14,7 +14,7 @@ from lapidist.machine.sanitize.clocks import LEVELS
 DEFAULT_MEMORY = 4 << 30
 LANE_BYTES = 128  # the numbers of its block, warp and thread, and its place in the cohort
 WARP_BYTES = 256  # what the sanitizer knows of a warp, also of one that has ended
-GRAIN_BYTES = 48  # what the sanitizer knows of a grain; of shared memory a moment more for each reader
+GRAIN_BYTES = 56  # what the sanitizer knows of a grain; of shared memory a moment more for each reader
 
 
 def require_room(

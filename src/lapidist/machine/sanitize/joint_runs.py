@@ -385,13 +385,13 @@ class JointRuns:
         return True
 
     def note_shared(self, cohort: Cohort, reads: Reads, row: int, now: int) -> None:
-        warp, shadow, suspects = cohort.first_warp, self.sanitizer.shared, self.sanitizer.suspects
+        warp, shadow = cohort.first_warp, self.sanitizer.shared
         column, at = self.sanitizer.races.column(warp), reads.at[row]
         for some, ahead in reads.parts:
             if ahead >= 0:
-                grains = at[some].reshape(WARP, -1)
-                before = shadow.read[grains, column]
-                suspects.add(cohort.all, ahead, Reading(LANES, grains, column, now, before, {}, ALL_LANES))
+                before = shadow.read[grains := at[some].reshape(WARP, -1), column]
+                load = Reading(LANES, grains, column, now, before, {}, ALL_LANES, ahead)
+                self.sanitizer.suspects.add(cohort.all, load)
             shadow.note_readings(at[some], column, warp, now, reads.words[some])
 
     def changes(self, cohort: Cohort) -> int:

@@ -112,10 +112,7 @@ class Races:
         if access.kind != "load":
             shadow.note_write(at, warp, now, access.site, level, access.generic, lanes)
         elif not level:
-            # One place for all lanes: two of them stand for the others.
-            readers = [lanes] if lanes is not None or not access.generic else list(g.lane[:2, None])
-            for some in readers:
-                shadow.note_read(at, self.column(warp), warp, now, access.site, some)
+            shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
 
     def faults_of_load(self, access: Access) -> dict[int, MachineFault]:
         """What is wrong with a plain load, by lane."""

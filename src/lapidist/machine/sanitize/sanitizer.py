@@ -180,7 +180,7 @@ class Sanitizer(Observer):
             faults = {}
             for lane in range(g.n):
                 faults |= self.held_back(g.one(lane), rows[lane : lane + 1], size, site, level)
-        self.suspects.add(g, site, Reading(g.lane, grains, column, moment, before, faults, mask_of(g)))
+        self.suspects.add(g, Reading(g.lane, grains, column, moment, before, faults, mask_of(g), site))
 
     def held_back(
         self, g: Lanes, positions: Array, size: int, site: int, level: int

@@ -329,12 +329,15 @@ class Shadow:
             self.other_reading[some] = np.broadcast_to(readings, lost.shape)[lost]
             self.other_read[some] = now
 
-    def forget_read(self, at: Array, column: int, moment: int, before: Array) -> None:
-        """Take back the reads of a moment. What was read there before is what `other_read` knows of."""
-        self.read[at, column] = before
-        known = self.other_read[at] == before
-        self.last_reading[at] = np.where(known, self.other_reading[at], NOBODY)
-        self.other_reading[at[self.other_read[at] == moment]] = NOBODY
+    def forget_read(self, at: Array, column: int, moment: int, site: int, before: Array) -> None:
+        """Take back the reads of a load. What was read there before is what `other_read` knows of."""
+        gone = (self.read[at, column] == moment) & (self.last_reading[at] & SITE == site)
+        last, before = at[gone], before[gone]
+        self.read[last, column] = before
+        known = self.other_read[last] == before
+        self.last_reading[last] = np.where(known, self.other_reading[last], NOBODY)
+        gone = (self.other_read[at] == moment) & (self.other_reading[at] & SITE == site)
+        self.other_reading[at[gone]] = NOBODY
 
     def note_earlier_read(self, at: Array, agent: int, moment: int, site: int, lanes: Array) -> None:
         """Note a read of global memory at an earlier moment, where the agent has not read since."""

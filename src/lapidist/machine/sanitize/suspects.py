@@ -27,9 +27,9 @@ ALL_LANES = (1 << WARP) - 1
 
 @dataclass(slots=True)
 class Reading:
-    """What the lanes of a load read (`grains`, a row a lane or one for all) and when. `before` is when
-    those grains were read before, `faults` what is wrong, by lane: lanes that diverged are at different
-    rounds of a loop. `counts` are the lanes that have not dropped their value."""
+    """What the lanes of a load read (`grains`, a row a lane or one for all), when, and where in the code.
+    `before` is when those grains were read before, `faults` what is wrong, by lane: lanes that diverged are
+    at different rounds of a loop. `counts` are the lanes that have not dropped their value."""
 
     readers: Array
     grains: Array
@@ -38,6 +38,7 @@ class Reading:
     before: Array
     faults: dict[int, MachineFault]
     counts: int
+    site: int
 
     def rows_of(self, lanes: int) -> Array:
         """Which rows of `grains` these lanes read."""
@@ -97,8 +98,9 @@ class Suspects:
         guard = code[block.stop].predicate if block.kind == "skip" else None
         return None if guard is not None and guard.name in held else frozenset(held)
 
-    def add(self, g: Lanes, site: int, reading: Reading) -> None:
-        self.loads.setdefault(warp_number(g), []).append(Ahead(self.ahead_of_use(site), mask_of(g), reading))
+    def add(self, g: Lanes, reading: Reading) -> None:
+        ahead = Ahead(self.ahead_of_use(reading.site), mask_of(g), reading)
+        self.loads.setdefault(warp_number(g), []).append(ahead)
 
     def blame(self, warp: int, grain: int, fault: MachineFault) -> bool:
         """Whether a fault waits for the use of a value: it does where a write races with a read of this
@@ -152,8 +154,7 @@ class Suspects:
         gone = reading.rows_of(lanes) & ~reading.rows_of(reading.counts)
         at, before = reading.grains[gone].reshape(-1), reading.before[gone].reshape(-1)
         alone = ~np.isin(at, reading.grains[reading.rows_of(reading.counts)])
-        alone &= self.shadow.read[at, reading.column] == reading.moment
-        self.shadow.forget_read(at[alone], reading.column, reading.moment, before[alone])
+        self.shadow.forget_read(at[alone], reading.column, reading.moment, reading.site, before[alone])
 
 
 def mask_of(g: Lanes) -> int:
