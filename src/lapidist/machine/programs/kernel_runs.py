@@ -41,7 +41,7 @@ SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
 }
 LAUNCH_FAILURE = 719
 LARGE = 4096  # warps of a launch that is announced, as it may take minutes
-WARPS_OF_BUDGET = 512  # a schedule of more warps has a larger budget
+WARPS_OF_BUDGET = 128  # a schedule of more warps has a larger budget
 HOST_SHARE = 2  # the machine may take half of the host's memory, as the program's pieces may
 
 
