@@ -87,6 +87,14 @@ TWO_FORMS = """
     mad.wide.u32 %rd1, %r7, 4, %in; ld.global.f32 %f1, [%in]; ld.global.f32 %f2, [%rd1];
     add.f32 %f1, %f1, %f2; bar.sync 0; mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
 
+# Lanes of a warp add their numbers by shuffles, between rounds of loads.
+SHUFFLES = """
+    mov.u32 %r5, 0; mov.f32 %f1, 0f00000000; mad.wide.u32 %rd1, %t, 4, %in;
+    L: ld.global.f32 %f2, [%rd1]; add.f32 %f1, %f1, %f2; mov.b32 %r1, %f1;
+    shfl.sync.bfly.b32 %r2|%p2, %r1, 1, 31, {mask}; mov.b32 %f3, %r2; add.f32 %f1, %f1, %f3;
+    add.s32 %r5, %r5, 1; setp.lt.s32 %p1, %r5, 5; @%p1 bra L;
+    mad.wide.u32 %rd2, %t, 4, %out; st.global.f32 [%rd2], %f1;"""
+
 LATER = "xor.b32 %r6, %t, 1; mad.wide.u32 %rd3, %r6, 4, %out; st.global.f32 [%rd3], %f1; bra Z; Z:"
 READ = "st.global.f32 [%rd2+512], %f2;"
 # Each thread stores a word; all arrive and wait, and read those of the next warp, four rounds. At the second
@@ -350,6 +358,17 @@ def test_stores_to_global_memory_that_warps_make_together(
     assert all(together == alone for together, alone, _ in outcomes)
     assert any(isinstance(alone[0], str) for _, alone, _ in outcomes) == wrong
     assert sum(taken for _, _, taken in outcomes)
+
+
+@pytest.mark.parametrize(("mask", "wrong"), [(-1, False), (0x7FFFFFFF, True)])
+def test_warps_shuffle_together(
+    mask: int, wrong: bool, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = launch_of(SHUFFLES.format(mask=mask))
+    outcomes = [both(launch, seed, schedulers, monkeypatch) for seed in range(3)]
+    assert all(together == alone for together, alone, _ in outcomes)
+    assert all(isinstance(alone[0], str) == wrong for _, alone, _ in outcomes)
+    assert wrong or all(2 * taken > int(str(alone[0])) for _, alone, taken in outcomes)
 
 
 def test_warps_run_alone_where_somebody_counts_each_access(

@@ -317,10 +317,10 @@ def test_the_budget_of_schedules_grows_with_warps(program: Program, monkeypatch:
     x, sums = program.allocate(64), program.allocate(64)
     program.load(ptx(), "partial")
     program.runs.budget = 120
-    monkeypatch.setattr(kernel_runs, "LARGE", 4)
+    monkeypatch.setattr(kernel_runs, "WARPS_OF_BUDGET", 4)
     assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
     assert program.rules() == []
-    monkeypatch.setattr(kernel_runs, "LARGE", 4096)
+    monkeypatch.setattr(kernel_runs, "WARPS_OF_BUDGET", 4096)
     assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
     assert program.rules() == ["budget"]
 

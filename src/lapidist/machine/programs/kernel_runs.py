@@ -40,7 +40,8 @@ SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
     BudgetExceeded: 702,
 }
 LAUNCH_FAILURE = 719
-LARGE = 4096  # warps of a launch that is announced, as it may take minutes; the budget grows with more
+LARGE = 4096  # warps of a launch that is announced, as it may take minutes
+WARPS_OF_BUDGET = 512  # a schedule of more warps has a larger budget
 HOST_SHARE = 2  # the machine may take half of the host's memory, as the program's pieces may
 
 
@@ -183,7 +184,8 @@ class KernelRuns:
         """What the launch did, or the fault that ended it."""
         judge.begin(seed)
         earlier = None if seed is None else self.earlier.get(seed, Earlier(known=True))
-        share = 1 if seed is None else max(1, -(-warps_of(launch) // LARGE))  # schedules run each warp alone
+        # Schedules run each warp alone.
+        share = 1 if seed is None else max(1, -(-warps_of(launch) // WARPS_OF_BUDGET))
         try:
             report = run(
                 replace(launch, overlaps=launch.overlaps and seed is not None),
