@@ -22,7 +22,7 @@
 constexpr int THREADS = BM / WM * (BN / WN) * 32, STEPS = BK / 8, ROWS = WM / 16, COLS = WN / 8;
 constexpr int A_PARTS = 2 * BM * BK, STAGE = A_PARTS + 2 * BN * BK;  // doubles
 constexpr int PITCH = BN + 1;  // of joined sums: eight rows of two meet no bank twice
-static_assert(BK == 16, "lines are 16 places, in which swizzles permute");
+static_assert(BK == 16, "lines have 16 numbers, which swizzles permute");
 static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 16 == 0, "warps have whole products");
 static_assert(PARTS == 1 || 2 * BM * PITCH <= STAGES * STAGE, "sums are joined in the place of the stages");
 

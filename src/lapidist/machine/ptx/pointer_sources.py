@@ -26,8 +26,8 @@ NOTHING = frozenset[Source]()
 def pointer_sources(kernel: Kernel) -> dict[int, frozenset[Source]]:
     """What the address of each access may be computed from, by its site. A pointer that was loaded from other
     memory has no source."""
-    held, places = dict[str, frozenset[Source]](), parameter_places(kernel)
-    steps = [step for i in kernel.instructions if (step := step_of(kernel, i, held, places)) is not None]
+    held, offsets = dict[str, frozenset[Source]](), parameter_offsets(kernel)
+    steps = [step for i in kernel.instructions if (step := step_of(kernel, i, held, offsets)) is not None]
     grown = True
     while grown:
         grown = False
@@ -57,12 +57,12 @@ def is_store(i: Instruction) -> bool:
 
 
 def step_of(
-    kernel: Kernel, i: Instruction, held: dict[str, frozenset[Source]], places: dict[str, int]
+    kernel: Kernel, i: Instruction, held: dict[str, frozenset[Source]], offsets: dict[str, int]
 ) -> tuple[list[str], list[str], frozenset[Source]] | None:
     """The registers that an instruction reads and writes, and the variables whose addresses it takes. What it
     loads from parameters is held from the start."""
     if i.opcode == "ld":
-        for name, source in parameters(kernel, i, places) if "param" in i.mods else ():
+        for name, source in parameters(kernel, i, offsets) if "param" in i.mods else ():
             held[name] = held.get(name, NOTHING) | {source}
         return None
     reads, writes = effects(i)
@@ -85,38 +85,38 @@ def of_address(kernel: Kernel, i: Instruction, held: dict[str, frozenset[Source]
     return held.get(getattr(base, "name", ""), NOTHING)
 
 
-def parameter_places(kernel: Kernel) -> dict[str, int]:
-    """Registers that hold the address of a parameter, as of a struct whose members are loaded, with its place
+def parameter_offsets(kernel: Kernel) -> dict[str, int]:
+    """Registers that hold the address of a parameter, as of a struct whose members are loaded, with its offset
     among the arguments. Each is written once."""
-    places, written = dict[str, int](), set[str]()
+    offsets, written = dict[str, int](), set[str]()
     for i in kernel.instructions:
         _, writes = effects(i)
         for name in written.intersection(writes):
-            places.pop(name, None)
-        place = place_of(kernel, i, places) if written.isdisjoint(writes) and i.predicate is None else None
-        if place is not None:
-            places[writes[0]] = place
+            offsets.pop(name, None)
+        offset = offset_of(kernel, i, offsets) if written.isdisjoint(writes) and i.predicate is None else None
+        if offset is not None:
+            offsets[writes[0]] = offset
         written.update(writes)
-    return places
+    return offsets
 
 
-def place_of(kernel: Kernel, i: Instruction, places: dict[str, int]) -> int | None:
+def offset_of(kernel: Kernel, i: Instruction, offsets: dict[str, int]) -> int | None:
     """Which parameter's address an instruction makes."""
     source = i.operands[1] if i.opcode in ("mov", "add") and len(i.operands) > 1 else None
     if isinstance(source, Sym) and source.name in kernel.parameters and i.opcode == "mov":
         return kernel.parameters[source.name].offset + source.offset
-    start = places.get(source.name) if isinstance(source, Reg) else None
+    start = offsets.get(source.name) if isinstance(source, Reg) else None
     if start is None or i.opcode == "mov":
         return start
     return start + i.operands[2].value if isinstance(i.operands[2], Imm) else None
 
 
-def parameters(kernel: Kernel, i: Instruction, places: dict[str, int]) -> list[tuple[str, Source]]:
+def parameters(kernel: Kernel, i: Instruction, offsets: dict[str, int]) -> list[tuple[str, Source]]:
     """The registers of a load from parameters that may hold a pointer, and the place of each."""
     target, place = i.operands[:2]
     base = place.base if isinstance(place, Addr) else None
     size = TYPE_BYTES[next(mod for mod in reversed(i.mods) if mod in TYPE_BYTES)]
-    start = places.get(base.name) if isinstance(base, Reg) else None
+    start = offsets.get(base.name) if isinstance(base, Reg) else None
     if isinstance(base, Sym) and base.name in kernel.parameters:
         start = kernel.parameters[base.name].offset + base.offset
     if size != 8 or start is None:
