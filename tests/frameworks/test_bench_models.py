@@ -215,7 +215,7 @@ def test_whole_and_half_products_have_one_result(torch: Any, monkeypatch: Any) -
     assert torch.equal(c[0], a[0] @ a[0].T)
     asked: dict[str, Any] = {}
     monkeypatch.setattr(torch, "compile", lambda f, dynamic, options: asked.update(options) or f)
-    whole = study.CompiledWhole(SimpleNamespace(name="torch", torch=torch), "bfloat16").compiled(torch)
+    whole = study.Inductor(SimpleNamespace(name="torch", torch=torch), "bfloat16").compiled(torch)
     assert torch.equal(whole(a[0], None), c[0])
     assert asked["max_autotune"]
     assert "triton.cudagraphs" not in asked  # the bench captures graphs itself

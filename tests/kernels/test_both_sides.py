@@ -85,7 +85,7 @@ OWN = {
     "what a kernel has without asking": "the same",
     "threads share a stage evenly": "the same",
     "warps have whole products": "the same",
-    "lines are 16 places, in which swizzles permute": "the same",
+    "lines have 16 numbers, which swizzles permute": "the same",
     "sums are joined in the place of the stages": "the same",
     "each block has whole rows, which start on 16 bytes": "the same",
     "codes are exact in the type of x, and groups have whole instructions": "require_exact says so",

@@ -222,10 +222,10 @@ def busy(
     """Microseconds of a launch whose numbers are there in time."""
     m, n, k, matrices = extents
     blocks = math.prod(tile.tiles(m, n)) * matrices * tile.parts
-    rounds, left = divmod(blocks, chip.sms * tile.blocks)
-    last = stages[-(-left // chip.sms) - 1] if left else 0.0
+    rounds, last_blocks = divmod(blocks, chip.sms * tile.blocks)
+    last = stages[-(-last_blocks // chip.sms) - 1] if last_blocks else 0.0
     steps = -(-k // (tile.bk * tile.parts))
-    return STARTS + OF_A_ROUND * (rounds + (left > 0)) + steps * (rounds * stages[-1] + last)
+    return STARTS + OF_A_ROUND * (rounds + (last_blocks > 0)) + steps * (rounds * stages[-1] + last)
 
 
 def widened(m: int, n: int, k: int, matrices: int, chip: Device) -> float:

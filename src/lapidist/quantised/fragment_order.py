@@ -31,12 +31,12 @@ def tiles_of(n: int) -> int:
 
 def padded(matrix: Any, rows: int, columns: int) -> Any:
     """Zeros behind the last row and column, up to so many."""
-    below, beside = rows - matrix.shape[0], columns - matrix.shape[1]
+    below, behind = rows - matrix.shape[0], columns - matrix.shape[1]
     if isinstance(matrix, np.ndarray):
-        return np.pad(matrix, ((0, below), (0, beside)))
+        return np.pad(matrix, ((0, below), (0, behind)))
     import torch
 
-    return torch.nn.functional.pad(matrix, (0, beside, 0, below)) if below or beside else matrix
+    return torch.nn.functional.pad(matrix, (0, behind, 0, below)) if below or behind else matrix
 
 
 def moved(array: Any, order: tuple[int, ...]) -> Any:

@@ -118,16 +118,16 @@ def long_groups(record: Record) -> bool:
 
 def cublaslt_words(data: Data) -> str:
     """Whether cuBLASLt's groups were beside ours, and how long they took."""
-    others = others_of(CUBLASLT, data)
-    times = [(time, record) for record in in_order(data) if (time := over_it(record, others))]
+    peers = peers_of(CUBLASLT, data)
+    times = [(time, record) for record in in_order(data) if (time := over_it(record, peers))]
     if not times:
         return "cuBLASLt's grouped layouts, which CUDA has from 13.3 on, were not among the peers."
     case = case_named(min(times, key=lambda pair: pair[0])[1])
-    taken = times_and_least([time for time, _ in times], "our time", f"{case.name}, {case.rows} rows")
+    measured = times_and_least([time for time, _ in times], "our time", f"{case.name}, {case.rows} rows")
     return (
         "In bf16, a peer is also cuBLASLt with grouped layouts, of a newer CUDA than torch's. Its arrays of"
-        f" sizes and addresses are ready before the time begins. It takes {taken}. For groups on Hopper its"
-        " manual has no factors of rows, which 8 bits have here."
+        f" sizes and addresses are ready before the time begins. It takes {measured}. For groups on Hopper"
+        " its manual has no factors of rows, which 8 bits have here."
     )
 
 
@@ -138,13 +138,13 @@ def key_of(record: Record) -> object:
     return record.device, record.dtype, record.kernel.partition(", ")[2], record.m, record.n, record.k
 
 
-def others_of(who: str, data: Data) -> dict[object, Record]:
+def peers_of(who: str, data: Data) -> dict[object, Record]:
     return {key_of(r): r for r in data.of(MODE) if r.kernel.startswith(f"{who}, ") and r.seconds}
 
 
-def over_it(record: Record, others: Mapping[object, Record]) -> float | None:
+def over_it(record: Record, peers: Mapping[object, Record]) -> float | None:
     """The other's time over ours."""
-    other = others.get(key_of(record))
+    other = peers.get(key_of(record))
     return other.seconds / record.seconds if other and other.seconds and record.seconds else None
 
 
@@ -173,7 +173,7 @@ cuBLASLt's grouped layouts of CUDA 13.4 take 7.5 % less time than torch's kernel
 
 def summary(data: Data) -> str:
     rows = in_order(data)
-    words = joined(WORDS, cublaslt_words(data), decode_words(rows), dense_words(rows, others_of(DENSE, data)))
+    words = joined(WORDS, cublaslt_words(data), decode_words(rows), dense_words(rows, peers_of(DENSE, data)))
     return f"{words}\n\n{way_words(data)}"
 
 
@@ -194,7 +194,7 @@ def group_chart(data: Data) -> Chart | None:
 
 
 def every_case(data: Data) -> str:
-    dense, cublaslt = others_of(DENSE, data), others_of(CUBLASLT, data)
+    dense, cublaslt = peers_of(DENSE, data), peers_of(CUBLASLT, data)
     columns: Sequence[Column] = (
         ("layer", lambda r: case_named(r).layer),
         ("way", lambda r: case_named(r).way),

@@ -25,7 +25,7 @@ from lapidist_lab.bench.publish.tables import Column, fold, table
 from lapidist_lab.bench.studies import muon_steps
 from lapidist_lab.bench.studies.symmetric_products import COMPILED, MATHS, MODE, NAME, QUACK
 
-OTHERS = {QUACK: "quack", COMPILED: "`torch.compile`"}  # beside cuBLAS, where they are installed
+PEERS = {QUACK: "quack", COMPILED: "`torch.compile`"}  # beside cuBLAS, where they are installed
 
 
 def ours(data: Data) -> list[Record]:
@@ -40,20 +40,20 @@ def over_it(kernel: str, record: Record, data: Data) -> float | None:
     return same.seconds / record.seconds if same and same.seconds and record.seconds else None
 
 
-def measured_others(data: Data) -> list[str]:
-    return [name for name in OTHERS if any(over_it(name, record, data) for record in ours(data))]
+def measured_peers(data: Data) -> list[str]:
+    return [name for name in PEERS if any(over_it(name, record, data) for record in ours(data))]
 
 
-def of_others(data: Data) -> str:
+def of_peers(data: Data) -> str:
     """Who stands beside cuBLAS, and how long they take."""
     sentences = []
-    for name in measured_others(data):
+    for name in measured_peers(data):
         times = [(time, r) for r in ours(data) if (time := over_it(name, r, data))]
         slow = min(times, key=lambda pair: pair[0])[1]
         place = f"{short_name(slow.dtype)}, {shape_words(*shape_of(slow))}"
-        taken = times_and_least([time for time, _ in times], "our time", place)
-        sentences.append(f"{OTHERS[name]} takes {taken}.")
-    missing = " and ".join(words for name, words in OTHERS.items() if name not in measured_others(data))
+        measured = times_and_least([time for time, _ in times], "our time", place)
+        sentences.append(f"{PEERS[name]} takes {measured}.")
+    missing = " and ".join(words for name, words in PEERS.items() if name not in measured_peers(data))
     return " ".join([*sentences, *([f"Not among the peers: {missing}."] if missing else [])])
 
 
@@ -77,7 +77,7 @@ def by_type(data: Data) -> Chart:
 
 
 def every_case(data: Data) -> str:
-    def beside(kernel: str, record: Record) -> str:
+    def ratio_cell(kernel: str, record: Record) -> str:
         times = over_it(kernel, record, data)
         return "-" if times is None else f"{number(times, '.2f')}x"
 
@@ -87,8 +87,8 @@ def every_case(data: Data) -> str:
         ("chip", lambda record: short_chip(record.device)),
         ("time", lambda record: time_words(record.seconds)),
         ("cuBLAS over it", times_faster),
-        ("our whole product over it", partial(beside, LIBRARY)),
-        *((f"{OTHERS[name]} over it", partial(beside, name)) for name in measured_others(data)),
+        ("our whole product over it", partial(ratio_cell, LIBRARY)),
+        *((f"{PEERS[name]} over it", partial(ratio_cell, name)) for name in measured_peers(data)),
     )
     return fold("Every case", table(columns, ours(data)).markdown())
 
@@ -124,7 +124,7 @@ WORDS = (
     " are installed, quack's symmetric product stands beside 16-bit floats, and the whole product by"
     " `torch.compile`, max-autotune, beside bf16."
 )
-SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, of_others, by_type, every_case, steps_of_muon])
+SYMMETRIC = Section(lambda data: ours(data) and data, [WORDS, of_peers, by_type, every_case, steps_of_muon])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Symmetric products have no Records yet. `lapidist bench symmetric --record results` makes them."],

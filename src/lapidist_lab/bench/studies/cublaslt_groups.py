@@ -119,10 +119,10 @@ class Library:
             words = self.functions.cublasLtGetStatusString(status).decode()
             raise DeviceError(f"peer cuBLASLt: {name} answered status {status}, {words}")
 
-    def made(self, kind: str, *arguments: Any, create: str = "") -> ctypes.c_void_p:
+    def create(self, kind: str, *arguments: Any, function: str = "") -> ctypes.c_void_p:
         """A descriptor, which ends with what refers to it."""
         descriptor = ctypes.c_void_p()
-        self.call(create or f"cublasLt{kind}Create", ctypes.byref(descriptor), *arguments)
+        self.call(function or f"cublasLt{kind}Create", ctypes.byref(descriptor), *arguments)
         end = getattr(self.functions, f"cublasLt{kind}Destroy")
         weakref.finalize(descriptor, end, ctypes.c_void_p(descriptor.value))
         return descriptor
@@ -133,7 +133,7 @@ class Library:
 
     def layout(self, groups: Groups) -> ctypes.c_void_p:
         arrays = [ctypes.c_void_p(array.data_ptr()) for array in (groups.rows, groups.columns, groups.lines)]
-        return self.made("MatrixLayout", R_16BF, len(groups.rows), *arrays, create=LAYOUT_CREATE)
+        return self.create("MatrixLayout", R_16BF, len(groups.rows), *arrays, function=LAYOUT_CREATE)
 
 
 class GroupedProduct:
@@ -152,7 +152,7 @@ class GroupedProduct:
         library = self.library
         groups = [groups_of(self.torch, matrices) for matrices in (b, a, d)]
         layouts = [library.layout(operand) for operand in groups]
-        product = library.made("MatmulDesc", COMPUTE_32F, R_32F)
+        product = library.create("MatmulDesc", COMPUTE_32F, R_32F)
         for attribute, operand in zip((DESC_TRANSA, DESC_TRANSB), groups, strict=False):
             library.set("MatmulDesc", product, attribute, ctypes.c_int32(operand.operation))
         self.algorithm = self.algorithm or self.chosen(product, layouts)
@@ -162,7 +162,7 @@ class GroupedProduct:
         """The library's first choice."""
         library = self.library
         m, n, k = self.averages
-        preference = library.made("MatmulPreference")
+        preference = library.create("MatmulPreference")
         set_preference = partial(library.set, "MatmulPreference", preference)
         set_preference(PREF_MAX_WORKSPACE_BYTES, ctypes.c_uint64(WORKSPACE_BYTES))
         # eight bytes each, though the header calls them uint32_t
@@ -172,8 +172,8 @@ class GroupedProduct:
         result, count = HeuristicResult(), ctypes.c_int()
         of_b, of_a, of_d = layouts
         operands = library.handle, product, of_b, of_a, of_d, of_d, preference
-        found = ctypes.byref(result), ctypes.byref(count)
-        library.call("cublasLtMatmulAlgoGetHeuristic", *operands, 1, *found)
+        results = ctypes.byref(result), ctypes.byref(count)
+        library.call("cublasLtMatmulAlgoGetHeuristic", *operands, 1, *results)
         if not count.value or result.state != SUCCESS:
             raise DeviceError(f"peer cuBLASLt: has no algorithm for groups of {m} x {n} x {k} in the mean")
         return result

@@ -68,7 +68,7 @@ class Quack:
         return Facts(config="one triangle, stored twice")
 
 
-class CompiledWhole(Compiled):
+class Inductor(Compiled):
     """The whole product by torch.compile, which times kernels of its own and cuBLAS's. That takes some 15
     seconds a case, so it gets bfloat16 alone.
     """
@@ -95,7 +95,7 @@ def has_quack() -> bool:
     return version_of("quack-kernels") is not None
 
 
-def words_of_others(framework: Framework) -> str:
+def words_of_peers(framework: Framework) -> str:
     """What the conditions say of quack and torch's compiler."""
     quack = f"quack {version_of('quack-kernels')}" if has_quack() else "without quack, which is not installed"
     compiled = "torch.compile, max-autotune" if framework.name == "torch" else "without torch.compile"
@@ -110,7 +110,7 @@ def contenders_of(stage: Stage, case: Case) -> list[Contender]:
         Gram(),
         KernelContender(None, math),
         *([Quack()] if in_torch and math in HALVES and has_quack() else []),
-        *([CompiledWhole(framework, math)] if in_torch and CompiledWhole.takes(case) else []),
+        *([Inductor(framework, math)] if in_torch and Inductor.takes(case) else []),
     ]
 
 
@@ -119,7 +119,7 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
     cases = CASES[part.skip :][: part.count]
     with Stage(ordinal, PROTOCOL) as stage:
         before, framework = stage.gauge.look(), stage.framework
-        vendor = f"{framework.vendor(MATHS[0])}; {words_of_others(framework)}"
+        vendor = f"{framework.vendor(MATHS[0])}; {words_of_peers(framework)}"
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
         count = sum(steps(contenders_of(stage, case), PROTOCOL) for case in cases)
         with progress(count, MODE) as step:
