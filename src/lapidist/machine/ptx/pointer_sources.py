@@ -86,8 +86,9 @@ def of_address(kernel: Kernel, i: Instruction, held: dict[str, frozenset[Source]
 
 
 def parameter_offsets(kernel: Kernel) -> dict[str, int]:
-    """Registers that hold the address of a parameter, as of a struct whose members are loaded, with its offset
-    among the arguments. Each is written once."""
+    """Registers that hold the address of a parameter, as of a struct whose members are loaded, with its
+    offset among the arguments. Each is written once.
+    """
     offsets, written = dict[str, int](), set[str]()
     for i in kernel.instructions:
         _, writes = effects(i)
