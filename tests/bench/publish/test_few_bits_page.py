@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish.few_bits_tables import of_experts, of_model, ours
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.few_bits_tables import of_experts, of_model, ours, without_rest
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.studies import few_bits, few_bits_experts, few_bits_model
 
@@ -39,3 +39,16 @@ def test_experts_stand_by_layer_and_way() -> None:
     assert [cells[5] for cells in found][1:3] == ["100 us", "50 us"]
     assert "2.0" in found[2][6]
     assert of_experts(Data([])) == ""
+
+
+def test_products_of_an_earlier_run_are_counted() -> None:
+    rows = [
+        replace(ROW, kernel=few_bits.OURS[0], mode=few_bits.MODE, n=n, seconds=1e-3, ratio=1.0)
+        for n in (6144, 28672)
+    ]
+    runs = [
+        Run(f"{rest}", Conditions("", "", "", protocol=f"1 turn each, after {rest} s of rest"), (row,))
+        for rest, row in zip(("0", "0.1"), rows, strict=True)
+    ]
+    assert "1 of 2 products" in (without_rest(Data(rows, runs)) or "")
+    assert without_rest(Data(rows, runs[1:])) is None

@@ -119,7 +119,23 @@ WORDS = (
     " and torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns"
     " after a rest, over weights that the L2 cannot hold."
 )
-FEW_BITS = Section(lambda data: ours(data) and data, [WORDS, by_weights, every_case, of_model, of_experts])
+NO_REST = "after 0 s of rest"  # in a run's protocol
+
+
+def without_rest(data: Data) -> str | None:
+    """How many products are of runs whose turns followed each other at once, if some are."""
+    earlier = {record for run in data.runs if NO_REST in run.conditions.protocol for record in run.records}
+    rows = ours(data)
+    products = {(record.m, record.n, record.k) for record in rows}
+    old = {(record.m, record.n, record.k) for record in rows if record in earlier}
+    if not old or old == products:
+        return None
+    return f"{len(old)} of {len(products)} products are of an earlier run: other kernels, and no rest."
+
+
+FEW_BITS = Section(
+    lambda data: ours(data) and data, [WORDS, without_rest, by_weights, every_case, of_model, of_experts]
+)
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Weights of few bits have no Records yet. `lapidist bench few_bits --record results` makes them."],
