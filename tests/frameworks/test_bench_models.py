@@ -199,7 +199,7 @@ def test_symmetric_products_meet_quack_where_it_is_installed(torch: Any, monkeyp
         assert names["bfloat16"] == [*ours, *quack, study.COMPILED]
         assert names["float16"] == [*ours, *quack]
         assert names["tf32"] == names["float32"] == ours
-        assert study.words_of_others(framework).startswith(words)
+        assert study.words_of_peers(framework).startswith(words)
     framework.name = "cupy"
     assert [one.name for one in study.contenders_of(stage, study.CASES[0])] == ours
 

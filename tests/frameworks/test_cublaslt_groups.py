@@ -44,7 +44,7 @@ class Played(Library):
     def cublasLtCreate(self, handle: Any) -> None:
         handle._obj.value = 1
 
-    def made(self, kind: str, *arguments: Any, create: str = "") -> ctypes.c_void_p:
+    def create(self, kind: str, *arguments: Any, function: str = "") -> ctypes.c_void_p:
         descriptor = ctypes.c_void_p(len(self.made_of) + 1)
         self.made_of[descriptor.value] = {"kind": kind, "of": arguments}
         return descriptor
