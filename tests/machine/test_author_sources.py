@@ -57,6 +57,7 @@ def test_cuda_s_own_library_may_come_before_and_behind() -> None:
 
 def test_what_nvcc_knows_without_an_include() -> None:
     assert result("uint32_t a = 7; uint b = 1; y[0] = a + b + (INFINITY > 0) + INT_MAX / INT32_MAX;") == 10
+    assert result('int a; __asm__ __volatile__("mov.u32 %0, 3;" : "=r"(a)); y[0] = a;') == 3
 
 
 @pytest.mark.parametrize(("waits", "found"), [("cudaGridDependencySynchronize();", set()), ("", {"race"})])

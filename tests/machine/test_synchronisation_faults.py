@@ -146,6 +146,33 @@ def test_an_aligned_barrier_by_parts_of_warps(opcode: str) -> None:
     assert not faults(body.replace("@%p1 bra E;", "setp.ge.u32 %p1, %t, 32; @%p1 bra E;"), threads=64)
 
 
+@pytest.mark.parametrize("opcode", ["bar.sync", "barrier.sync"])
+def test_a_barrier_that_a_part_of_a_warp_leaves_out_for_good(opcode: str) -> None:
+    """The rest goes on and exits, which lets the barrier open: it looks as if it had left early."""
+    odd = "and.b32 %r1, %t, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra E;"
+    store = "mad.wide.u32 %rd3, %t, 4, %out; st.global.u32 [%rd3], %t;"
+    found = faults(f"{odd} {opcode} 0; E: {store}", threads=64)
+    assert names(found) == ({"aligned-barrier"} if opcode == "bar.sync" else set())
+    assert all("without lane 1;" in str(fault) for fault in found)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "@%p1 bra E; bar.sync 0; {store} E:",  # an if around all of the rest
+        "@%p1 bra O; bar.sync 0; {store} bra E; O: {store} ret; E:",  # a store before it leaves
+        "L: {store} @%p1 bra E; bar.sync 0; add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 3; @%p2 bra L; E:",
+        # Lanes that stand at A come to the branch behind it, and leave there.
+        "L: @%p3 bra A; {store} A: @%p1 bra E; bar.sync 0; add.u32 %r2, %r2, 1;"
+        " setp.lt.u32 %p2, %r2, 3; @%p2 bra L; E:",
+    ],
+)
+def test_lanes_that_leave_early_do_not_leave_a_barrier_out(leave: str) -> None:
+    odd = "and.b32 %r1, %t, 1; setp.ne.u32 %p1, %r1, 0; setp.eq.u32 %p3, %r1, 0; mov.u32 %r2, 0;"
+    store = "mad.wide.u32 %rd3, %t, 4, %out; st.global.u32 [%rd3], %t;"
+    assert not faults(f"{odd} {leave.format(store=store)}", threads=64)
+
+
 # ---- warpgroups ----
 
 PRODUCT = """.shared .align 1024 .b8 s[8192]; mov.u32 %r1, s; shr.u32 %r2, %r1, 4; cvt.u64.u32 %rd1, %r2;

@@ -27,6 +27,7 @@ class Barrier:
     all_threads: bool = False  # no count: it waits for all that have not exited
     aligned: bool = False
     example: Lanes | None = None  # some of the lanes of a warp that came in parts
+    passed: list[Lanes] = field(default_factory=list)  # lanes that went on without it, seen when others came
     waiting: list[Waiting] = field(default_factory=list)
     brought: list[tuple[Cohort, Lanes, BarrierRequest, Array]] = field(default_factory=list)
 
@@ -38,6 +39,16 @@ class Barrier:
         for cohort, lanes, request, _ in self.brought:
             old = cohort.registers[request.register]
             cohort.registers[request.register] = value if lanes.index is None else lanes.put(old, value)
+
+
+def warp_masks(lanes: Lanes) -> dict[tuple[int, int], int]:
+    """By slot and warp, a bit for each lane."""
+    masks = {}
+    for row in range(lanes.warps):
+        mine = lanes.row == row
+        warp = int(lanes.slot[mine][0]), int(lanes.thread[mine][0]) // 32
+        masks[warp] = int((np.uint32(1) << lanes.lane[mine].astype(np.uint32)).sum(dtype=np.uint32))
+    return masks
 
 
 class Barriers:
@@ -116,6 +127,8 @@ class Barriers:
         barrier.aligned |= request.aligned and request.action == "sync"
         if request.action == "sync":
             barrier.waiting.append((cohort, lanes, after))
+            if request.aligned and not lanes.full_warps:
+                barrier.passed += self.gone_past(cohort, after - 1)
         self.m.observer.barrier_arrived(barrier, lanes)
         if barrier.arrived > expected:
             rule = f"barrier {key[2]} waits for {expected} threads and {barrier.arrived} came"
@@ -141,16 +154,17 @@ class Barriers:
     def check_whole_warps(self, barrier: Barrier) -> None:
         """Report an aligned barrier that lanes of one warp came to at several places, or not all."""
         seen: dict[tuple[int, int], tuple[int, int]] = {}
+        passed: dict[tuple[int, int], int] = {}
+        for lanes in barrier.passed:
+            for warp, mask in warp_masks(lanes).items():
+                passed[warp] = passed.get(warp, 0) | mask
         for _, lanes, after in barrier.waiting:
-            for row in range(lanes.warps) if not lanes.full_warps else ():
-                mine = lanes.row == row
-                slot, warp = int(lanes.slot[mine][0]), int(lanes.thread[mine][0]) // 32
-                mask, place = seen.get((slot, warp), (0, after))
-                mask |= int((np.uint32(1) << lanes.lane[mine].astype(np.uint32)).sum(dtype=np.uint32))
-                seen[slot, warp] = mask, place if place == after else -1
+            for warp, lane_mask in () if lanes.full_warps else warp_masks(lanes).items():
+                mask, place = seen.get(warp, (0, after))
+                seen[warp] = mask | lane_mask, place if place == after else -1
                 barrier.example = lanes
-        for (slot, warp), (mask, place) in seen.items():
-            missing = ~(mask | int(self.m.exited[slot, warp])) & 0xFFFFFFFF
+        for warp, (mask, place) in seen.items():
+            missing = ~(mask | int(self.m.exited[warp]) & ~passed.get(warp, 0)) & 0xFFFFFFFF
             if place < 0 or missing:
                 where = (
                     "lanes of one warp came to it at several places"
@@ -165,6 +179,11 @@ class Barriers:
                 )
                 self.m.report(fault)
                 return
+
+    def gone_past(self, cohort: Cohort, barrier: int) -> list[Lanes]:
+        """Lanes of the cohort that stand behind a barrier to which they have not come. When it opens they may
+        have exited, and then look like those that left early."""
+        return [lanes for place, (lanes, _) in cohort.groups.items() if self.m.program.passed(barrier, place)]
 
     def slots(self, key: tuple[int, str, int]) -> slice:
         """The blocks whose barrier it is."""

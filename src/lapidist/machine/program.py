@@ -16,6 +16,7 @@ from lapidist.machine.lanes import SHARED_START
 from lapidist.machine.memory import PARAM_WINDOW
 from lapidist.machine.ptx.basic_blocks import Block, build_blocks, effects, registers
 from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.ptx.passed_barriers import is_past
 from lapidist.machine.ptx.pointer_sources import Source, pointer_sources
 from lapidist.machine.ptx.sums_in_place import update_sites
 from lapidist.machine.ptx.syntax_tree import Instruction, Kernel, Special, Sym, Vec, flatten
@@ -35,6 +36,7 @@ class Program:
     sources: list[str] = field(default_factory=list)
     space: dict[str, Any] = field(default_factory=dict)
     functions: dict[tuple[int, bool], Callable[..., Any]] = field(default_factory=dict)
+    past: dict[tuple[int, int], bool] = field(default_factory=dict)  # what `passed` answered
 
     def function(self, number: int, follows: bool = False) -> Callable[..., Any]:
         """The compiled function of a block of code; one that `follows` undefined values as it runs."""
@@ -63,6 +65,13 @@ class Program:
                     line += f"\n{indent}m.products.used(g, {site}, {{{held}}})"
             lines.append(line)
         return "\n".join([lines[0], "    T = m.definedness", *lines[1:]])
+
+    def passed(self, barrier: int, place: int) -> bool:
+        """Whether who stands at a block of code has left out the barrier at the end of another one."""
+        known = self.past.get((barrier, place))
+        if known is None:
+            known = self.past[barrier, place] = is_past(barrier, place, self.blocks, self.kernel.instructions)
+        return known
 
     @lazily
     def read_late(self) -> frozenset[str]:
