@@ -17,6 +17,9 @@ SHARED = """.shared .align 16 .b8 s[256]; .shared .align 8 .b64 m; mov.u32 %r1, 
 LOCAL = ".local .align 8 .b8 x[16]; mov.u64 %rd1, x;"
 
 
+FLOATS = "cvt.rn.f32.u32 %f1, %t; mov.f32 %f3, %f1;"
+
+
 def fault(body: str, threads: int = 32) -> MachineFault | None:
     try:
         source, out = np.arange(1024, dtype="u4"), np.zeros(1024, "u4")
@@ -48,6 +51,11 @@ def fault(body: str, threads: int = 32) -> MachineFault | None:
          "an address"),
         ("shfl.sync.bfly.b32 %r6, %r5, 1, 31, -1;", "a stored result"),
         ("cvt.rn.f32.u32 %f1, %r5; fma.rn.f32 %f1, %f1, %f1, %f1; mov.b32 %r6, %f1;", "a stored result"),
+        ("cvt.rn.f16x2.f32 %r6, %f1, %f1; cvt.rn.f32.u32 %f2, %r5; cvt.rn.f16x2.f32 %r6, %f2, %f3;"
+         "and.b32 %r6, %r6, 0xFFFF0000;", "a stored result"),
+        ("cvt.rn.f32.u32 %f2, %r5; cvt.rn.satfinite.e4m3x2.f32 %h1, %f3, %f2; cvt.u32.u16 %r6, %h1;"
+         "and.b32 %r6, %r6, 0xFF;", "a stored result"),
+        ("cvt.u16.u32 %h1, %r5; cvt.rn.f16x2.e4m3x2 %r6, %h1;", "a stored result"),
         ("st.shared.u32 [%r2], %r5; ld.shared.u32 %r6, [%r2];", "a stored result"),
         ("mov.b64 %rd1, {%r6, %r5}; mov.b64 {%r7, %r6}, %rd1;", "a stored result"),
         ("atom.global.add.u32 %r6, [%out], %r5;", "a stored result"),
@@ -55,7 +63,7 @@ def fault(body: str, threads: int = 32) -> MachineFault | None:
     ],
 )  # fmt: skip
 def test_what_nobody_wrote_is_found_where_it_decides(use: str, what: str) -> None:
-    found = fault(SHARED + use + STORE)
+    found = fault(FLOATS + SHARED + use + STORE)
     assert found is not None
     assert found.name == "uninitialised"
     assert found.rule.startswith(f"{what} depends on shared memory that no one wrote (read at PTX line ")
@@ -76,6 +84,13 @@ def test_what_nobody_wrote_is_found_where_it_decides(use: str, what: str) -> Non
         "st.shared.u32 [%r2], %r5; st.shared.u32 [%r2], %t; ld.shared.u32 %r6, [%r2];",
         "prmt.b32 %r6, %r5, %t, 0x7654;",
         "shl.b32 %r7, %r5, 8; cvt.u8.u32 %h1, %r7; cvt.u32.u8 %r6, %h1;",
+        "cvt.rn.f32.u32 %f2, %r5; cvt.rn.f16x2.f32 %r6, %f2, %f1; and.b32 %r6, %r6, 0xFFFF;",
+        "cvt.rn.f32.u32 %f2, %r5; cvt.rn.bf16x2.f32 %r6, %f1, %f2; shr.u32 %r6, %r6, 16;",
+        "cvt.rn.f32.u32 %f2, %r5; cvt.rn.satfinite.e4m3x2.f32 %h1, %f2, %f1; cvt.u32.u16 %r6, %h1;"
+        "and.b32 %r6, %r6, 0xFF;",
+        "and.b32 %r7, %r5, 0xFF; cvt.u16.u32 %h1, %r7; cvt.rn.f16x2.e4m3x2 %r6, %h1; shr.u32 %r6, %r6, 16;",
+        "and.b32 %r7, %r5, 0xFF00; cvt.u16.u32 %h1, %r7; cvt.rn.f16x2.e4m3x2 %r6, %h1;"
+        "and.b32 %r6, %r6, 0xFFFF;",
         "setp.lt.u32 %p1, %r5, 9; @%p1 bra E; mov.u32 %r7, 8; E:",
         "setp.lt.u32 %p1, %r5, 9; @%p1 bra A; mov.u32 %r7, 8; bra E; A: mov.u32 %r7, 9; E:"
         "setp.lt.u32 %p2, %t, 40; selp.u32 %r6, 1, %r7, %p2;",
@@ -83,7 +98,7 @@ def test_what_nobody_wrote_is_found_where_it_decides(use: str, what: str) -> Non
     ],
 )
 def test_what_decides_nothing_is_no_fault(use: str) -> None:
-    assert fault(SHARED + use + STORE) is None
+    assert fault(FLOATS + SHARED + use + STORE) is None
 
 
 def test_half_a_register_that_is_dropped() -> None:

@@ -53,3 +53,44 @@ def test_a_value_that_was_there_before_both_stores_is_no_third_one() -> None:
 def test_a_read_beside_equal_stores_is_a_race() -> None:
     body = by_value(GLOBAL, "7") + "ld.global.u32 %r6, [%out]; st.global.u32 [%out+64], %r6;"
     assert levels(body)["race"] == "error"
+
+
+LAST_BIT = (
+    "and.b32 %r5, %t, {lanes}; setp.ne.u32 %p1, %r5, 0; mov.{of} {value}, {one};"
+    " @%p1 mov.{of} {value}, {two};"
+)
+
+
+@pytest.mark.parametrize("lanes", [1, 32], ids=["of a warp", "of two warps"])
+@pytest.mark.parametrize(
+    ("store", "of", "value", "one", "two"),
+    [
+        ("st.global.f32", "f32", "%f1", "0f3F800000", "0f3F800001"),
+        ("st.global.b32", "f32", "%f1", "0f3F800000", "0f3F800001"),
+        ("st.global.f64", "f64", "%fd1", "0d3FF0000000000000", "0d3FF0000000000003"),
+        ("st.global.b16", "b16", "%h1", "0x3F80", "0x3F81"),
+        ("st.global.b16", "b16", "%h1", "0x6C01", "0x6C00"),
+    ],
+)
+def test_numbers_that_differ_in_their_last_bits(
+    store: str, of: str, value: str, one: str, two: str, lanes: int
+) -> None:
+    """A sum with a fused product, and the same without: Triton lets lanes store both."""
+    bits = LAST_BIT.format(lanes=lanes, of=of, value=value, one=one, two=two)
+    assert levels(f"{bits} {store} [%out], {value};") == {"rounded-stores": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("store", "one", "two"),
+    [
+        ("st.global.u32", "0x3F800000", "0x3F800001"),  # integers
+        ("st.global.b32", "0x3F800000", "0xBF800000"),
+        ("st.global.b32", "0x3F800000", "0x3F820000"),
+        ("st.global.b32", "5", "6"),
+        ("st.global.b32", "0x7FC00000", "0x7FC00001"),  # NaN
+    ],
+)
+def test_other_values_are_a_race(store: str, one: str, two: str) -> None:
+    for lanes in (1, 32):
+        bits = LAST_BIT.format(lanes=lanes, of="b32", value="%r6", one=one, two=two)
+        assert levels(f"{bits} {store} [%out], %r6;") == {"race": "error"}

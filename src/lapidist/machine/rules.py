@@ -19,6 +19,11 @@ RULES: dict[str, tuple[str, str]] = {
         "warning",
         "two stores of one value to one place, that nothing orders: a race by PTX, and harmless on chips",
     ),
+    "rounded-stores": (
+        "warning",
+        "two stores to one place, that nothing orders, of numbers that differ in their last bits: which one"
+        " stays is chance",
+    ),
     "lanes-in-step": (
         "warning",
         "a volatile access to what another lane of the warp wrote or read, which counts on lanes that run in"

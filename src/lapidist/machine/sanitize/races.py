@@ -14,7 +14,7 @@ from lapidist.machine.faults import MachineFault, Race
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.sanitize.clocks import Clocks
-from lapidist.machine.sanitize.equal_stores import Storing
+from lapidist.machine.sanitize.equal_stores import OTHER, ROUNDED, SAME, Storing, difference
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.sanitize.suspects import Suspects
@@ -181,25 +181,33 @@ class Races:
         def find(some: Array | slice) -> int:
             return shadow.racing_write(at[some], warp, near, self.clocks, access.level, self.scopes)
 
-        index, equal = self.first(access, at, find)
+        index, change = self.first(access, at, find)
         if index >= 0:
             who, where = self.name(int(shadow.writer[at[index]])), self.place(shadow.write_site[at[index]])
-            self.report(access, index, f"{access.done} here, and written by {who} at {where}", equal=equal)
+            self.report(access, index, f"{access.done} here, and written by {who} at {where}", change=change)
 
-    def first(self, access: Access, at: Array, find: Callable[[Array | slice], int]) -> tuple[int, bool]:
-        """Index into `at` of what meets a write, as `find` has it of some of them, or -1; and whether it
-        stores only what the other one stored, as then do all that meet one."""
+    def first(self, access: Access, at: Array, find: Callable[[Array | slice], int]) -> tuple[int, int]:
+        """Index into `at` of what meets a write, as `find` has it of some of them, or -1; and how its value
+        differs from the one stored there. It is the one of those that meet a write which differs most."""
         index = find(slice(None))
         if index < 0 or access.kind != "store" or access.level or self.storing is None:
-            return index, False
-        changes, stores = self.storing.changes(), len(access.positions)
+            return index, OTHER
+        changes, stores = self.storing.changes(self.stores_floats(access.site)), len(access.positions)
         if len(changes) != stores:
-            changes = np.array([changes.any()])
+            changes = np.array([changes.max()])
         if access.shadow.level[at[index]] or not access.shadow.generic[at[index]] or len(changes) != stores:
-            return index, False
-        unequal = np.flatnonzero(np.repeat(changes, len(at) // stores))
-        other = find(unequal) if len(unequal) else -1
-        return (index, True) if other < 0 else (int(unequal[other]), False)
+            return index, OTHER
+        for least in (OTHER, ROUNDED):
+            unequal = np.flatnonzero(np.repeat(changes >= least, len(at) // stores))
+            other = find(unequal) if len(unequal) else -1
+            if other >= 0:
+                return int(unequal[other]), least
+        return index, SAME
+
+    def stores_floats(self, site: int) -> bool:
+        """Whether what an instruction stores may be rounded: not where its type says integer."""
+        mods = self.m.program.kernel.instructions[site].mods
+        return not any(mod[0] in "us" and mod[1:].isdigit() for mod in mods)
 
     def check_reads(self, access: Access, at: Array, warp: int) -> None:
         shadow = access.shadow
@@ -216,13 +224,13 @@ class Races:
         """Check against other lanes of the warp, which are ordered where it meets: at bar.warp.sync and at
         barriers of the block."""
         shadow, warp = access.shadow, warp_number(access.g)
-        index, equal = self.first(
+        index, change = self.first(
             access, at, lambda some: shadow.racing_lane(at[some], warp, lanes[some], self.clocks)
         )
         if index >= 0:
             lane, where = shadow.lane[at[index]], self.place(shadow.write_site[at[index]])
             story = f"{access.done} here, and written by lane {lane} of this warp at {where}"
-            self.report(access, index, story, equal=equal)
+            self.report(access, index, story, change=change)
         if access.kind == "load":
             return
         column = self.column(warp) if shadow.readers else 0
@@ -269,16 +277,20 @@ class Races:
         bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
         if len(bases) == g.n:
             return
+        others = which if len(address.base) > 1 else np.zeros(g.n, np.int64)
+        floats, changes = self.stores_floats(site), np.zeros(g.n, np.int64)
         for value in values:
-            bits = value
-            if value.dtype.kind != "c":
-                bits = np.broadcast_to(value, (g.n,)).view(f"u{value.dtype.itemsize}")
-            unequal = bits != bits[first][which if len(address.base) > 1 else np.zeros(g.n, np.int64)]
-            if unequal.any():
-                lane = int(np.argmax(unequal))
-                place = int(address.addresses[min(lane, len(address.addresses) - 1)]) + offset
-                rule = "lanes of one instruction write different values to one place"
-                self.m.report(self.m.fault(Race, rule, site, g, lane, place))
+            held = np.broadcast_to(value, (g.n,))
+            changes = np.maximum(changes, difference(held, held[first][others], floats))
+        change = int(changes.max())
+        if change != SAME:
+            lane = int(np.argmax(changes == change))
+            place = int(address.addresses[min(lane, len(address.addresses) - 1)]) + offset
+            what, name = ("different values", "")
+            if change == ROUNDED:
+                what, name = "values that differ in their last bits", "rounded-stores"
+            rule = f"lanes of one instruction write {what} to one place"
+            self.m.report(self.m.fault(Race, rule, site, g, lane, place, name))
 
     # -- reports --
 
@@ -286,18 +298,22 @@ class Races:
         return self.m.site(int(site)).place
 
     def report(
-        self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0, equal: bool = False
+        self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0, change: int = OTHER
     ) -> None:
         """Raise the race; if it is with a read whose value is still unused, it waits for that use."""
-        fault = self.fault_of(access, index, story, equal)
+        fault = self.fault_of(access, index, story, change)
         if access.shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
             self.m.report(fault)
 
-    def fault_of(self, access: Access, index: int, story: str, equal: bool = False) -> MachineFault:
+    def fault_of(self, access: Access, index: int, story: str, change: int = OTHER) -> MachineFault:
         lane = index // max(access.size // access.shadow.grain, 1)
         address, space = int(access.positions[lane]), "global"
         if access.shadow is self.shared:
             address, space = address % self.m.shared_stride, "shared"
-        what, name = ("the same value twice in", "equal-stores") if equal else ("a race on", "")
+        what, name = {
+            SAME: ("the same value twice in", "equal-stores"),
+            ROUNDED: ("values that differ in their last bits in", "rounded-stores"),
+            OTHER: ("a race on", ""),
+        }[change]
         rule = f"{what} {space} memory: {story}; nothing orders the two"
         return self.m.fault(Race, rule, access.site, access.g, lane, address, name)

@@ -239,28 +239,35 @@ def shifted(step: Step) -> Result:
 
 @flow("cvt")
 def converted(step: Step) -> Result:
-    if len(step.kinds) != 2 or len(step.i.operands) != 2:
-        return joined_halves(step)
+    if len(step.kinds) != 2 or len(step.i.operands) != 2 or any(mod in PACKED for mod in step.i.mods):
+        return converted_pieces(step)
     (to, source), target = step.kinds, step.i.operands[0]
-    if to[0] not in "usb" or source[0] not in "usb" or to == "bf16" or source == "bf16":
+    if to[0] not in "usb" or source[0] not in "usb" or "bf16" in (to, source) or "sat" in step.i.mods:
         return all_of_it(step)
     bits = step.undefined(step.i.operands[1]) & width_mask(8 * TYPE_BYTES[source])
     top = bits >> np.uint64(8 * TYPE_BYTES[source] - 1) & ONE
     if source[0] == "s":
         bits = bits | (smeared(top, 64) & ~width_mask(8 * TYPE_BYTES[source]))
-    if "sat" in step.i.mods:
-        return all_of_it(step)
     narrow = width_mask(8 * TYPE_BYTES[to])
     return [(target, (bits & narrow if to[0] != "s" else bits) & width_mask(step.width(target)))]
 
 
-def joined_halves(step: Step) -> Result:
-    """Two numbers become the halves of one register, the first the upper."""
-    if len(step.i.operands) != 3 or not step.kinds or "x2" not in step.kinds[0]:
+PACKED = {"f16x2": 16, "bf16x2": 16, "e4m3x2": 8, "e5m2x2": 8}  # bits of each of two numbers in a register
+
+
+def converted_pieces(step: Step) -> Result:
+    """Two numbers become the halves of one register, the first the upper; or both halves are converted."""
+    target, *sources = step.i.operands
+    widths = [PACKED[mod] for mod in step.i.mods if mod in PACKED]
+    if (len(sources), len(widths)) == (2, 1):
+        pieces = [step.undefined(source) for source in reversed(sources)]
+    elif (len(sources), len(widths)) == (1, 2):
+        both = step.undefined(sources[0])
+        pieces = [both & width_mask(widths[1]), both >> np.uint64(widths[1])]
+    else:
         return all_of_it(step)
-    target, high, low = step.i.operands
-    bits = [smeared(step.undefined(operand), 16) for operand in (low, high)]
-    return [(target, bits[0] | bits[1] << np.uint64(16))]
+    low, high = (smeared(piece, widths[0]) for piece in pieces)
+    return [(target, low | high << np.uint64(widths[0]))]
 
 
 @flow("prmt")
