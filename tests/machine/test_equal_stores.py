@@ -94,3 +94,18 @@ def test_other_values_are_a_race(store: str, one: str, two: str) -> None:
     for lanes in (1, 32):
         bits = LAST_BIT.format(lanes=lanes, of="b32", value="%r6", one=one, two=two)
         assert levels(f"{bits} {store} [%out], %r6;") == {"race": "error"}
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "rule"),
+    [
+        ("0x3F800000", "0x3F800001", {"rounded-stores": "warning"}),
+        ("0x3C003C00", "0x3C013C00", {"rounded-stores": "warning"}),
+        ("0x3C000000", "0x3C010500", {"race": "error"}),
+    ],
+)
+def test_rows_of_matrices_that_differ_in_their_last_bits(one: str, two: str, rule: dict[str, str]) -> None:
+    """All rows of a tile go to one place, and the last of them differs."""
+    body = f"""setp.gt.u32 %p1, %t, 27; mov.u32 %r6, {one}; @%p1 mov.u32 %r6, {two}; .shared .align 16 .b8 s[16];
+    mov.u32 %r1, s; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {{%r6}};"""
+    assert levels(body, threads=32) == rule

@@ -10,12 +10,11 @@ import numpy as np
 from lapidist.machine.memory import Address
 
 SAME, ROUNDED, OTHER = range(3)
-# By bytes: types of numbers, how far they are shifted there, and what fused and plain sums may differ by.
-LAST_BITS = {
-    2: (("f2", 0, 2.0**-8), ("f4", 16, 2.0**-6)),
-    4: (("f4", 0, 2.0**-12),),
-    8: (("f8", 0, 2.0**-40),),
-}
+HALVES = (("f2", 0, 2.0**-8), ("f4", 16, 2.0**-6))
+SINGLES = (("f4", 0, 2.0**-12),)
+# By bytes of an element and of a number in it: types of numbers, how far they are shifted there, and what
+# fused and plain sums may differ by. Rows of stmatrix have 16 bytes.
+LAST_BITS = {2: {2: HALVES}, 4: {4: SINGLES}, 8: {8: (("f8", 0, 2.0**-40),)}, 16: {2: HALVES, 4: SINGLES}}
 Array = np.ndarray
 Values = tuple[Array, ...]
 
@@ -52,14 +51,15 @@ def difference(first: Array, second: Array, floats: bool) -> Array:
 
 
 def any_close(first: Array, second: Array) -> Array:
-    """Whether two values are numbers that differ in their last bits, in some type of their size."""
+    """Whether two values consist of numbers, in some type, that are equal or differ in their last bits."""
     close = np.zeros(len(first), bool)
-    for code, shift, nearness in LAST_BITS.get(first.dtype.itemsize, ()):
-        size = first.dtype.itemsize
-        wide = [np.ascontiguousarray(held).view(f"u{size}") for held in (first, second)]
-        x, y = ((held.astype(f"u{code[1]}") << shift).view(code).astype("f8") for held in wide)
-        largest = np.maximum(np.abs(x), np.abs(y))
-        close |= (np.abs(x - y) <= nearness * largest) & (largest >= float(np.finfo(code).tiny))
+    for size, types in LAST_BITS.get(first.dtype.itemsize, {}).items():
+        pieces = [as_octets(held).view(f"u{size}") for held in (first, second)]
+        for code, shift, nearness in types:
+            x, y = ((held.astype(f"u{code[1]}") << shift).view(code).astype("f8") for held in pieces)
+            largest = np.maximum(np.abs(x), np.abs(y))
+            near = (np.abs(x - y) <= nearness * largest) & (largest >= float(np.finfo(code).tiny))
+            close |= (near | (pieces[0] == pieces[1])).all(axis=1)
     return close
 
 
