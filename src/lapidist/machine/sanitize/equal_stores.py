@@ -57,7 +57,8 @@ def any_close(first: Array, second: Array) -> Array:
         pieces = [as_octets(held).view(f"u{size}") for held in (first, second)]
         for code, shift, nearness in types:
             x, y = ((held.astype(f"u{code[1]}") << shift).view(code).astype("f8") for held in pieces)
-            largest = np.maximum(np.abs(x), np.abs(y))
+            # beside the others of its row: where a sum cancels, all its bits may be last ones
+            largest = np.maximum(np.abs(x), np.abs(y)).max(axis=1, keepdims=True)
             near = (np.abs(x - y) <= nearness * largest) & (largest >= float(np.finfo(code).tiny))
             close |= (near | (pieces[0] == pieces[1])).all(axis=1)
     return close
