@@ -318,3 +318,14 @@ def integer_from(least: int, value: Any) -> int | None:
     """The value as Python's integer, if it is one and not below `least`."""
     number = integer(value)
     return None if number is None or number < least else number
+
+
+def array_of_tensor(tensor: Any) -> np.ndarray:
+    """A tensor of torch's in host memory, as an array of the same memory."""
+    import torch
+
+    name, held = str(tensor.dtype).removeprefix("torch."), tensor.detach()
+    if name == "bfloat16" or name.startswith("float8"):
+        bits = held.view(torch.int16 if name == "bfloat16" else torch.uint8)
+        return bits.numpy().view(numpy_dtype(name))  # type: ignore[no-any-return]
+    return held.numpy()  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from lapidist.errors import ArgumentError, CompileError, DeviceError
 from lapidist.launch import TensorMap
 from lapidist.machine import check, run_ptx
 from lapidist.machine.authors import checks
-from lapidist.machine.authors.framework_kernels import of_compiled, options_of
+from lapidist.machine.authors.framework_kernels import by_name, of_compiled, options_of
 from lapidist.machine.faults import MachineFault, OutOfBounds, Race
 from lapidist.machine.rules import RULES
 from snippets import HEADER, kernel
@@ -235,6 +235,13 @@ def test_a_parameter_of_triton_s_that_bears_an_option_s_name_is_both() -> None:
     assert (options, constants) == ({"num_warps": 8}, {"num_warps": 8, "BLOCK": 4})
     named = {"num_warps": 8, "enable_fp_fusion": False, "pre_hook": None, "BLOCK": 4}
     assert options_of(["x"], named) == ({"num_warps": 8, "enable_fp_fusion": False}, {"BLOCK": 4})
+
+
+def test_none_for_an_array_is_a_constant_of_triton_s() -> None:
+    given, constants = by_name("k", ["x", "index", "n", "BLOCK"], (1, None, 5), {"BLOCK": 4})
+    assert (given, constants) == ({"x": 1, "n": 5}, {"BLOCK": 4, "index": None})
+    with pytest.raises(ArgumentError, match="k takes x, n, and constexprs by name; got 1 values"):
+        by_name("k", ["x", "n", "BLOCK"], (1,), {"BLOCK": 4})
 
 
 def test_scratch_memory_that_triton_asks_for() -> None:

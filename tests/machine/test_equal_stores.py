@@ -107,6 +107,6 @@ def test_other_values_are_a_race(store: str, one: str, two: str) -> None:
 )
 def test_rows_of_matrices_that_differ_in_their_last_bits(one: str, two: str, rule: dict[str, str]) -> None:
     """All rows of a tile go to one place, and the last of them differs."""
-    body = f"""setp.gt.u32 %p1, %t, 27; mov.u32 %r6, {one}; @%p1 mov.u32 %r6, {two}; .shared .align 16 .b8 s[16];
-    mov.u32 %r1, s; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {{%r6}};"""
+    body = f""".shared .align 16 .b8 s[16]; mov.u32 %r1, s; setp.gt.u32 %p1, %t, 27; mov.u32 %r6, {one};
+    @%p1 mov.u32 %r6, {two}; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {{%r6}};"""
     assert levels(body, threads=32) == rule

@@ -95,7 +95,6 @@ static __device__ inline void cudaTriggerProgrammaticLaunchCompletion() {
 USUAL = {
     "usual.h": (
         "#include <stdint.h>\n#include <math.h>\ntypedef unsigned int uint;\ntypedef unsigned short ushort;\n"
-        "#define __asm__ asm\n#define __volatile__ volatile\n"
-        + OVERLAPPING
+        "#define __asm__ asm\n#define __volatile__ volatile\n" + OVERLAPPING
     )
 }

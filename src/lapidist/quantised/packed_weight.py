@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.calls.call import FewBits
-from lapidist.dtypes import numpy_dtype
+from lapidist.dtypes import array_of_tensor
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import (
@@ -325,17 +325,10 @@ def columns_in_order(x: Any, order: Any) -> Any:
 
 
 def on_host(array: Any) -> Array:
-    """The array in NumPy. Bits of torch's bfloat16 travel as integers, as NumPy has no such type."""
+    """The array in NumPy."""
     if framework_of(array) != "torch":
         return np.asarray(array)
-    import torch
-
-    host = array.detach().cpu().contiguous()
-    if host.dtype == torch.bfloat16:
-        return host.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))  # type: ignore[no-any-return]
-    if host.dtype == torch.float8_e4m3fn:
-        return host.view(torch.uint8).numpy().view(numpy_dtype("float8_e4m3fn"))  # type: ignore[no-any-return]
-    return host.numpy()  # type: ignore[no-any-return]
+    return array_of_tensor(array.detach().cpu().contiguous())
 
 
 def stacked(arrays: Sequence[Any]) -> Any:

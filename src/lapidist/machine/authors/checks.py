@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.dtypes import array_of_tensor
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch
 from lapidist.machine.authors.coverage import coverage_of
 from lapidist.machine.authors.cuda_sources import of_cuda, of_file
 from lapidist.machine.authors.findings import Findings, Judge, require_ignorable
-from lapidist.machine.authors.framework_kernels import of_framework
+from lapidist.machine.authors.framework_kernels import framework_of, of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
 from lapidist.machine.contents import Contents
 from lapidist.machine.faults import RESIDENCY, MachineFault
@@ -52,17 +53,19 @@ def check(
     """Run a kernel on `seeds` random schedules and then plainly, and return what was found.
 
     `kernel` is the path of a .cu, .cuh or .ptx file, the text of CUDA C++ or of a PTX module, a function of
-    Triton's or numba.cuda's, or a CuPy RawKernel. `args` are its arguments in order: arrays for pointers,
-    numbers, and the rest that `run_ptx` takes. The plain run works on the arrays themselves; what the others
-    wrote is undone. For Triton leave `block` at None, and give constexprs and num_warps by name.
+    Triton's or numba.cuda's, or a CuPy RawKernel. `args` are its arguments in order: arrays for pointers (or
+    torch's tensors in host memory), numbers, and the rest that `run_ptx` takes. The plain run works on the
+    arrays themselves; what the others wrote is undone. For Triton leave `block` at None, and give constexprs
+    and num_warps by name.
 
     `entry` names the kernel, or a part of its name, or a template with its arguments. `include`, `define`
     and `arch` are for CUDA C++. `ignore` lists rules, FILE:LINE and kernels; `levels` gives rules another
     level: "error", "warning" or "off"."""
     require_integer("seeds", seeds, least=0)
     require_levels(levels or {})
-    text = text_of(kernel, args, entry, include, define or {}, arch, constants)
-    launch = launch_of(text, grid, block, args, shared_bytes, cluster, memory)
+    values = tuple(host_array(f"args[{number}]", value) for number, value in enumerate(args))
+    text = text_of(kernel, values, entry, include, define or {}, arch, constants)
+    launch = launch_of(text, grid, block, values, shared_bytes, cluster, memory)
     return check_launch(launch, text, seeds, ignore, levels or {})
 
 
@@ -100,6 +103,7 @@ def launch_of(
             "block: must be the threads of a block along x, y and z; got None. Give (128, 1, 1), say"
         )
     values = list(args if text.arguments is None else text.arguments)
+    memory = [*memory, *text.memory]
     if text.scratch is not None:
         values[text.scratch.parameter] = scratch_memory(text.scratch.nbytes * math.prod(grid))
     shared, clusters = shared_bytes or text.shared_bytes, cluster if cluster != (1, 1, 1) else text.cluster
@@ -110,6 +114,16 @@ def launch_of(
     except ArgumentError as error:
         raise ArgumentError(of_source(str(error), named)) from None
     return replace(launch, memory=tuple(replace(m, name=named.get(m.name, m.name)) for m in launch.memory))
+
+
+def host_array(name: str, value: Any) -> Any:
+    """An argument, where a tensor of torch's is an array of the same memory."""
+    if framework_of(value) != "torch" or not hasattr(value, "data_ptr"):
+        return value
+    if value.device.type != "cpu":
+        rule = "must lie in host memory, where the machine runs"
+        raise ArgumentError(f"{name}: {rule}; got a tensor on {value.device}. Pass its .cpu()")
+    return array_of_tensor(value)
 
 
 def of_source(message: str, named: Mapping[str, str]) -> str:
@@ -148,8 +162,9 @@ def kernel_launch(
     """A kernel with its arguments, as `check` takes them, for `check_sequence`. One that `overlaps` may start
     while the launch before still runs (programmatic stream serialisation): it says itself, by
     griddepcontrol.wait, when it needs that one's results."""
-    text = text_of(kernel, args, entry, include, define or {}, arch, constants)
-    launch = launch_of(text, grid, block, args, shared_bytes, cluster, memory)
+    values = tuple(host_array(f"args[{number}]", value) for number, value in enumerate(args))
+    text = text_of(kernel, values, entry, include, define or {}, arch, constants)
+    launch = launch_of(text, grid, block, values, shared_bytes, cluster, memory)
     return replace(launch, overlaps=overlaps), text
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.machine.authors.cuda_sources import of_cuda
 from lapidist.machine.authors.kernel_text import KernelText, Scratch, entry_of
+from lapidist.machine.authors.triton_descriptors import array_behind, in_parameters, is_descriptor
 from lapidist.machine.ptx.parse import parse_kernel
 
 Arguments = tuple[Any, ...]
@@ -101,22 +102,33 @@ def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch
             constants = {**config.all_kwargs(), **constants}
         kernel = kernel.fn
     options, constants = options_of(kernel.arg_names, constants)
-    names = [name for name in kernel.arg_names if name not in constants]
-    if len(names) != len(arguments):
-        rule = f"takes {', '.join(names)}, and constexprs by name"
-        raise ArgumentError(f"args: {kernel.__name__} {rule}; got {len(arguments)} values. Pass each")
-    signature = {name: triton_type(name, value) for name, value in zip(names, arguments, strict=True)}
+    given, constants = by_name(kernel.__name__, kernel.arg_names, arguments, constants)
+    signature = {name: triton_type(name, value) for name, value in given.items()}
     signature |= dict.fromkeys(constants, "constexpr")
     ordered = {name: signature[name] for name in kernel.arg_names}
     attributes = {
         (kernel.arg_names.index(name),): [["tt.divisibility", DIVISIBILITY]]
-        for name, value in zip(names, arguments, strict=True)
+        for name, value in given.items()
         if is_divisible(value)
     }
     source = ASTSource(kernel, ordered, constants, attributes)
     number = int(arch.removeprefix("sm_").rstrip("af"))
     compiled = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
-    return of_compiled(compiled, arguments)
+    return of_compiled(compiled, tuple(given.values()))
+
+
+def by_name(
+    kernel: str, parameters: Sequence[str], arguments: Arguments, constants: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments by name, and the constants: None among the arguments is one, as Triton takes it."""
+    names = [name for name in parameters if name not in constants]
+    if len(names) != len(arguments):
+        rule = f"takes {', '.join(names)}, and constexprs by name"
+        raise ArgumentError(f"args: {kernel} {rule}; got {len(arguments)} values. Pass each")
+    given = dict(zip(names, arguments, strict=True))
+    absent = [name for name, value in given.items() if value is None]
+    numbers = {name: value for name, value in given.items() if value is not None}
+    return numbers, {**constants, **dict.fromkeys(absent)}
 
 
 def options_of(
@@ -129,6 +141,9 @@ def options_of(
 
 
 def triton_type(name: str, value: Any) -> str:
+    if is_descriptor(value):
+        kind = TRITON_TYPES[array_behind(name, value).dtype.name]
+        return f"tensordesc<{kind}{list(value.block_shape)}>"
     if isinstance(value, np.ndarray):
         if value.dtype.name not in TRITON_TYPES:
             raise ArgumentError(
@@ -154,6 +169,7 @@ def is_divisible(value: Any) -> bool:
 def of_compiled(compiled: Any, arguments: Arguments) -> KernelText:
     """What Triton compiled: its PTX, and behind the arguments zeros for the parameters that Triton hides."""
     ptx, metadata = compiled.asm["ptx"], compiled.metadata
+    arguments, memory = with_descriptors(arguments, getattr(metadata, "tensordesc_meta", None) or [])
     entry = entry_of(ptx, metadata.name, "the kernel")
     hidden = len(parse_kernel(ptx, entry).parameters) - len(arguments)
     scratch = getattr(metadata, "global_scratch_size", 0) or 0
@@ -169,7 +185,24 @@ def of_compiled(compiled: Any, arguments: Arguments) -> KernelText:
         shared_bytes=metadata.shared,
         cluster=(clusters, 1, 1),
         scratch=Scratch(len(arguments), scratch * clusters) if scratch else None,
+        memory=memory,
     )
+
+
+def with_descriptors(
+    arguments: Arguments, metas: Sequence[Mapping[str, Any]]
+) -> tuple[Arguments, tuple[np.ndarray, ...]]:
+    """The arguments with each tensor descriptor as the parameters that it becomes, and the memory behind."""
+    values: list[Any] = []
+    memory: list[np.ndarray] = []
+    for value in arguments:
+        if is_descriptor(value):
+            memory.append(array_behind("a descriptor", value))
+            meta = metas[len(memory) - 1] if metas else None
+            values += in_parameters(value, memory[-1], meta)
+        else:
+            values.append(value)
+    return tuple(values), tuple(memory)
 
 
 # ---- numba ----

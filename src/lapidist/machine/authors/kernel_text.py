@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
+import numpy as np
+
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3
 
@@ -30,6 +32,7 @@ class Scratch:
 @dataclass(frozen=True)
 class KernelText:
     """`arguments` are values for all parameters in order, or None where the caller's are these as they are.
+    `memory` is what only tensor maps among them lead to.
     `sources` are the lines of files, by the names that the PTX gives them."""
 
     ptx: str
@@ -40,6 +43,7 @@ class KernelText:
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
     scratch: Scratch | None = None
+    memory: tuple[np.ndarray, ...] = ()
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 

@@ -3,6 +3,7 @@ almost the same: a sum of products whose first product is fused differs from one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,12 @@ HALVES = (("f2", 0, 2.0**-8), ("f4", 16, 2.0**-6))
 SINGLES = (("f4", 0, 2.0**-12),)
 # By bytes of an element and of a number in it: types of numbers, how far they are shifted there, and what
 # fused and plain sums may differ by. Rows of stmatrix have 16 bytes.
-LAST_BITS = {2: {2: HALVES}, 4: {4: SINGLES}, 8: {8: (("f8", 0, 2.0**-40),)}, 16: {2: HALVES, 4: SINGLES}}
+LAST_BITS: dict[int, dict[int, Sequence[tuple[str, int, float]]]] = {
+    2: {2: HALVES},
+    4: {4: SINGLES},
+    8: {8: (("f8", 0, 2.0**-40),)},
+    16: {2: HALVES, 4: SINGLES},
+}
 Array = np.ndarray
 Values = tuple[Array, ...]
 
