@@ -148,6 +148,8 @@ def test_a_template_and_a_part_of_a_name(source: Path) -> None:
         ("none.cuh", b"__device__ int f() { return 1; }", "none of it is compiled. Mark one __global__"),
         ("host.cu", b"#include <iostream>\nint main() {}", "It compiles device code alone"),
         ("away.cu", b'#include "away/tile.cuh"\n', "Name the folder of this header"),
+        ("torch.cu", b"#include <ATen/ATen.h>\n", "give it the file with the kernel alone"),
+        ("random.cu", b"#include <curand_away.h>\n", "with: pip install nvidia-curand. Name their folder"),
         ("picture.ptx", b"\x89PNG\0\0\1", "picture.ptx is binary"),
         ("words.ptx", b"hello", "must be PTX, which begins with .version.* got 'hello'"),
         ("later.ptx", HEADER.replace("sm_90a", "sm_100a").encode(), "got sm_100a. Compile for sm_90a"),

@@ -45,6 +45,13 @@ HINTS = {
     r'cannot open source file "crt/': (
         f'Install the headers behind mma.h with: pip install "nvidia-cuda-crt=={VERSION}"'
     ),
+    r'cannot open source file "(torch|ATen|c10|pybind11)/': (
+        "Headers of torch are for host code: give it the file with the kernel alone, or PTX by nvcc -ptx"
+    ),
+    r'cannot open source file "curand': (
+        "Install cuRAND's headers with: pip install nvidia-curand. Name their folder: include=, or -I of the"
+        " command"
+    ),
     r'cannot open source file "[^"]+\.\w+"': "Name the folder of this header: include=, or -I of the command",
 }
 
