@@ -20,6 +20,7 @@ from lapidist.machine.ptx.declarations import (
     parse_parameters,
     parse_variables,
 )
+from lapidist.machine.ptx.device_library import linked
 from lapidist.machine.ptx.inlined_functions import RETURN, Function, call_of, function_of, prototype_of
 from lapidist.machine.ptx.instruction_set import refusal
 from lapidist.machine.ptx.operand_syntax import OperandParser, Scope
@@ -60,7 +61,7 @@ class ModuleParser(SourceText):
     """Splits the text into module variables and kernel bodies, keeping line numbers."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
+        super().__init__(linked(text))
         self.variables: dict[str, Variable] = {}
         self.entries: dict[str, tuple[str, int, int]] = {}
         self.functions: dict[str, Function] = {}
