@@ -68,10 +68,12 @@ class Program:
 
     def passed(self, barrier: int, place: int) -> bool:
         """Whether who stands at a block of code has left out the barrier at the end of another one."""
-        known = self.past.get((barrier, place))
-        if known is None:
-            known = self.past[barrier, place] = is_past(barrier, place, self.blocks, self.kernel.instructions)
-        return known
+        answer = self.past.get((barrier, place))
+        if answer is None:
+            answer = self.past[barrier, place] = is_past(
+                barrier, place, self.blocks, self.kernel.instructions
+            )
+        return answer
 
     @lazily
     def read_late(self) -> frozenset[str]:

@@ -102,19 +102,19 @@ def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch
             constants = {**config.all_kwargs(), **constants}
         kernel = kernel.fn
     options, constants = options_of(kernel.arg_names, constants)
-    given, constants = by_name(kernel.__name__, kernel.arg_names, arguments, constants)
-    signature = {name: triton_type(name, value) for name, value in given.items()}
+    named, constants = by_name(kernel.__name__, kernel.arg_names, arguments, constants)
+    signature = {name: triton_type(name, value) for name, value in named.items()}
     signature |= dict.fromkeys(constants, "constexpr")
     ordered = {name: signature[name] for name in kernel.arg_names}
     attributes = {
         (kernel.arg_names.index(name),): [["tt.divisibility", DIVISIBILITY]]
-        for name, value in given.items()
+        for name, value in named.items()
         if is_divisible(value)
     }
     source = ASTSource(kernel, ordered, constants, attributes)
     number = int(arch.removeprefix("sm_").rstrip("af"))
     compiled = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
-    return of_compiled(compiled, tuple(given.values()))
+    return of_compiled(compiled, tuple(named.values()))
 
 
 def by_name(
@@ -125,9 +125,9 @@ def by_name(
     if len(names) != len(arguments):
         rule = f"takes {', '.join(names)}, and constexprs by name"
         raise ArgumentError(f"args: {kernel} {rule}; got {len(arguments)} values. Pass each")
-    given = dict(zip(names, arguments, strict=True))
-    absent = [name for name, value in given.items() if value is None]
-    numbers = {name: value for name, value in given.items() if value is not None}
+    named = dict(zip(names, arguments, strict=True))
+    absent = [name for name, value in named.items() if value is None]
+    numbers = {name: value for name, value in named.items() if value is not None}
     return numbers, {**constants, **dict.fromkeys(absent)}
 
 

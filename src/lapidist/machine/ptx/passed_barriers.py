@@ -24,10 +24,10 @@ def is_past(barrier: int, place: int, blocks: list[Block], code: Sequence[Instru
 
 
 def returns_at_once(place: int, blocks: list[Block], code: Sequence[Instruction]) -> bool:
-    seen: set[int] = set()
+    visited: set[int] = set()
     block = blocks[place]
-    while block.kind == "jump" and block.stop - block.start == 1 and block.index not in seen:
-        seen.add(block.index)
+    while block.kind == "jump" and block.stop - block.start == 1 and block.index not in visited:
+        visited.add(block.index)
         block = blocks[block.target]
     first = code[block.start]
     return first.opcode in RETURNS and first.predicate is None
@@ -37,13 +37,13 @@ def reached(
     starts: Sequence[int], without: int, blocks: list[Block], code: Sequence[Instruction]
 ) -> set[int]:
     """The blocks that control may come to, where one of them is left out."""
-    seen = set(starts) - {without}
-    ahead = list(seen)
+    visited = set(starts) - {without}
+    ahead = list(visited)
     while ahead:
         block = blocks[ahead.pop()]
         if block.kind == "exit" and code[block.stop - 1].predicate is None:
             continue
-        after = {*successors(block, len(blocks))} - seen - {without}
-        seen |= after
+        after = {*successors(block, len(blocks))} - visited - {without}
+        visited |= after
         ahead += after
-    return seen
+    return visited

@@ -277,11 +277,11 @@ class Races:
         bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
         if len(bases) == g.n:
             return
-        others = which if len(address.base) > 1 else np.zeros(g.n, np.int64)
+        stored = which if len(address.base) > 1 else np.zeros(g.n, np.int64)
         floats, changes = self.stores_floats(site), np.zeros(g.n, np.int64)
         for value in values:
             held = np.broadcast_to(value, (g.n,))
-            changes = np.maximum(changes, difference(held, held[first][others], floats))
+            changes = np.maximum(changes, difference(held, held[first][stored], floats))
         change = int(changes.max())
         if change != SAME:
             lane = int(np.argmax(changes == change))
