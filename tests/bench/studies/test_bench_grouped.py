@@ -16,6 +16,7 @@ from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.planning.plans import make_plan
+from lapidist_lab.bench.protocol import conditions
 from lapidist_lab.bench.protocol.cases import Part
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.studies.group_cases import (
@@ -147,7 +148,11 @@ def test_what_is_compiled_ahead_is_what_runs(way: str, math: str) -> None:
 # ---- contenders and judges ----
 
 
-def test_padding_and_the_dense_product_are_for_some_cases() -> None:
+@pytest.mark.parametrize("version", [None, "3.6.0"])
+def test_padding_triton_and_the_dense_product_are_for_some_cases(
+    monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    monkeypatch.setattr(conditions, "version_of", lambda package: version if package == "triton" else "1")
     assert PaddedBatch.takes(small(FORWARD, spread="even"))
     assert not PaddedBatch.takes(case_of(LAYERS[2], FORWARD, 8192, ZIPF, "bfloat16"))
     assert not PaddedBatch.takes(small(FORWARD, spread="even", math="float8_e4m3fn"))
@@ -159,6 +164,7 @@ def test_padding_and_the_dense_product_are_for_some_cases() -> None:
         for who in (
             "torch._grouped_mm",
             "lapidist",
+            *(["Triton grouped"] if version else []),
             "loop of torch.mm",
             "padded torch.bmm",
             "one dense product",
