@@ -235,7 +235,7 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
     """
     # flops of an SM in a cycle
     peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)
-    flops = 2.0 * config.bm * config.bn * config.bk
+    flops = 2.0 * config.bm * config.bn * config.bk * multiplied_share(problem, config)
     lines = lines_of_step(problem, config) * L2_LINE
     shared = lines * np.minimum(1.0, blocks / device.sms / CROWDED_FROM) / L2_SHARED_BYTES
     products, outside = flops / peak, rows_outside(problem, config, device) / OUTSIDE_ROWS
@@ -249,6 +249,14 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
     in_turn = np.where(blocks > device.sms, LEAST_IN_ROUNDS, LEAST_IN_TURN)
     least = np.where(loaders(problem, config) > 1, in_turn, LEAST_STEP)
     return longer * together(products, fed, least, lines / L2_BYTES, shared, promoted, outside)
+
+
+def multiplied_share(problem: Problem, config: Knobs) -> Any:
+    """The share of a tile's rows that is multiplied: where groups of rows end, warpgroups behind them rest."""
+    if not problem.modes.cuts(ROWS) or not problem.m:
+        return 1.0
+    slabs, tiles = (-(-problem.m // rows) * rows for rows in (4 * config.wm, config.bm))
+    return slabs / tiles
 
 
 def waiting(config: Knobs, busy: Any) -> Any:
