@@ -14,8 +14,10 @@
 #include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
 
-// Where groups of rows end inside tiles.
-constexpr bool PASSES_BY = RAGGED == RAGGED_ROWS && (TILE_GROUPS > 1 || CLUSTER_M > 1);
+// Whether warpgroups whose rows of a tile lie behind a group's end multiply nothing. Tensor cores then work for the
+// other ones alone, so groups fill tiles as if these had as many rows as a warpgroup.
+constexpr bool RESTS =
+    RAGGED == RAGGED_ROWS && !CUTS_ALIKE && !PING_PONG && (TILE_GROUPS > 1 || CLUSTER_M > 1);
 
 template <typename Pipeline>
 struct Multiplier {
@@ -72,10 +74,6 @@ struct Multiplier {
   template <typename Tiles, typename Held, typename Finisher>
   __device__ __forceinline__ void multiply(const Tiles& tiles, Sum (&sums)[ROWS][BN / 2], Held& held,
                                            Finisher& finisher) {
-    if (lies_behind(tiles)) {
-      held.store_all();
-      return pass_by(tiles, sums, finisher);
-    }
     int last = ring.stage;
     Fragments<ROWS> fragments[TURNS];
 #pragma unroll 1
@@ -92,22 +90,19 @@ struct Multiplier {
     if (tiles.begin < tiles.end) free_stage(last);
   }
 
-  // Whether a group ends before this warpgroup's rows of the tile. Tensor cores then work for the other ones
-  // alone, so that groups fill tiles as if these had 64 rows.
   template <typename Tiles>
-  __device__ __forceinline__ bool lies_behind(const Tiles& tiles) const {
-    if constexpr (!PASSES_BY) return false;
-    else return tiles.row + own_group<TILE_GROUPS>() * ROWS * 64 >= tiles.limit;
+  __device__ __forceinline__ bool rests(const Tiles& tiles) const {
+    if constexpr (!RESTS) return false;
+    // all warpgroups hand on the sums of a part
+    else return tiles.is_whole() && tiles.row + own_group<TILE_GROUPS>() * ROWS * 64 >= tiles.limit;
   }
-  template <typename Tiles, typename Finisher>
-  __device__ __forceinline__ void pass_by(const Tiles& tiles, Sum (&sums)[ROWS][BN / 2], Finisher& finisher) {
+  template <typename Tiles>
+  __device__ __forceinline__ void free_all(const Tiles& tiles) {
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       wait_for_stage();
       free_stage(ring.stage);
     }
-    set_to_zero(sums);
-    finisher.ask_for_operands();
   }
 
   // Products read fragments until they are waited for, which is after the next ones were issued. The compiler
@@ -160,7 +155,6 @@ struct Multiplier {
   template <typename Tiles, typename Finisher>
   __device__ __forceinline__ void multiply_and_promote(const Tiles& tiles, int row, int col,
                                                        Sum (&sums)[ROWS][BN / 2], Finisher& finisher) {
-    if (lies_behind(tiles)) return pass_by(tiles, sums, finisher);
     if (tiles.begin < tiles.end) wait_for_stage();
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step) {
