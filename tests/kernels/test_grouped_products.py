@@ -105,7 +105,7 @@ def test_few_tokens_are_columns_of_tiles(rng: np.random.Generator, seed: int) ->
     require_right(product, run_sanitized(product, "wgmma", exchanged, seed))
 
 
-@pytest.mark.parametrize("cluster", [(1, 1), *surveyed([(2, 1)])])
+@pytest.mark.parametrize("cluster", [(1, 1), *surveyed([((2, 1),)])])
 def test_warpgroups_behind_a_group_multiply_nothing(
     rng: np.random.Generator, cluster: tuple[int, int]
 ) -> None:

@@ -144,6 +144,7 @@ def family_configs(math: str) -> Tuned:
         pairs.append(replace(narrower, exchanged=math in EITHER_WAY))
     # With a short k, stores take long. Ping-pong hides them behind the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
+    by_turns.append(tile(math, 64, 256, 4, ping_pong=True))  # for groups of few rows
     # For epilogues that take as long as many iterations.
     by_turns += [tile(math, *shape, (2, 1), ping_pong=True) for shape in ((64, 256, 4), (128, 128, 6))]
     shared = in_clusters(math, FEW_REQUESTS)
