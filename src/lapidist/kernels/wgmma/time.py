@@ -25,6 +25,7 @@ from lapidist.kernels.wgmma.busy_cycles import (
     TURN_OF_ONE_STEP,
     busy_cycles,
     longer_by_turns,
+    unmeasured,
 )
 from lapidist.kernels.wgmma.epilogue_time import IN_PIECES, finish_cycles, store_cycles, unrolled
 from lapidist.kernels.wgmma.operands import (
@@ -139,12 +140,8 @@ def seconds(problem: Problem, config: Knobs, device: Device, options: ScheduleOp
     powered = powered_seconds(problem, config, device, grid, running, moved)
     worked = together(*powered, memory_seconds(problem, config, device, options))
     handed = handing_on(options, config, device)
-    return (
-        pack_seconds(problem, config, device, options)
-        + worked
-        + handed
-        + beside_work(problem, config, worked)
-    )
+    packing, beside = pack_seconds(problem, config, device, options), beside_work(problem, config, worked)
+    return unmeasured(problem, config) * (packing + worked + handed + beside)
 
 
 def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
