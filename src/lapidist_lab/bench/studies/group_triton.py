@@ -47,10 +47,10 @@ def place_of(ends, behind, tiles, tile):
 @triton.jit
 def rows_by_groups(
     a, b, d, ends, row_factors, column_factors, groups, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, TURNED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, TRANSPOSED_B: tl.constexpr,
     FACTORS: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
-    """`b`: (groups n, k) where it is turned, and else (groups k, n)."""
+    """`b`: (groups n, k) where it is transposed, and else (groups k, n)."""
     number = tl.arange(0, MOST)
     lengths = tl.load(ends + number, mask=number < groups, other=0)
     lengths -= tl.load(ends + number - 1, mask=(number > 0) & (number < groups), other=0)
@@ -63,15 +63,17 @@ def rows_by_groups(
         row, column = begin + inside % down * ROWS, inside // down * COLUMNS
         total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
         for step in range(0, k, STEP):
-            right = b.load([group * n + column, step]).T if TURNED else b.load([group * k + step, column])
-            total = tl.dot(a.load([row, step]), right, total)
+            b_lines = (
+                b.load([group * n + column, step]).T if TRANSPOSED_B else b.load([group * k + step, column])
+            )
+            total = tl.dot(a.load([row, step]), b_lines, total)
         at_row, at_column = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
-        there = (at_row < end)[:, None] & (at_column < n)[None, :]
+        mask_of_d = (at_row < end)[:, None] & (at_column < n)[None, :]
         if FACTORS:
             total *= tl.load(row_factors + at_row, mask=at_row < end, other=0.0)[:, None]
             total *= tl.load(column_factors + group * n + at_column, mask=at_column < n, other=0.0)[None, :]
         to = d + at_row.to(tl.int64)[:, None] * n + at_column[None, :]
-        tl.store(to, total.to(d.dtype.element_ty), mask=there)
+        tl.store(to, total.to(d.dtype.element_ty), mask=mask_of_d)
 
 
 @triton.jit
@@ -86,14 +88,14 @@ def columns_by_groups(
         row, column = inside % down * ROWS, inside // down * COLUMNS
         begin, end = tl.load(ends + group - 1, mask=group > 0, other=0), tl.load(ends + group)
         total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-        whole = begin + (end - begin) // STEP * STEP
-        for step in range(begin, whole, STEP):
+        end_of_steps = begin + (end - begin) // STEP * STEP
+        for step in range(begin, end_of_steps, STEP):
             total = tl.dot(a.load([step, row]).T, b.load([step, column]), total)
-        if whole < end:  # rows of the next group count nothing
-            inside_group = (whole + tl.arange(0, STEP) < end)[:, None]
-            left, right = a.load([whole, row]), b.load([whole, column])
-            left, right = tl.where(inside_group, left, 0.0), tl.where(inside_group, right, 0.0)
-            total = tl.dot(left.to(a.dtype).T, right.to(b.dtype), total)
+        if end_of_steps < end:  # rows of the next group count nothing
+            inside_group = (end_of_steps + tl.arange(0, STEP) < end)[:, None]
+            a_lines, b_lines = a.load([end_of_steps, row]), b.load([end_of_steps, column])
+            a_lines, b_lines = tl.where(inside_group, a_lines, 0.0), tl.where(inside_group, b_lines, 0.0)
+            total = tl.dot(a_lines.to(a.dtype).T, b_lines.to(b.dtype), total)
         at_row, at_column = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
         to = d + group.to(tl.int64) * m * n + at_row[:, None] * n + at_column[None, :]
         tl.store(to, total.to(d.dtype.element_ty), mask=(at_row < m)[:, None] & (at_column < n)[None, :])
@@ -114,13 +116,13 @@ def launch(config: Config, a: Any, b: Any, ends: Any, out: Any, factors: Sequenc
         columns_by_groups[grid](*maps, out, ends, groups, *out.shape[1:], rows, columns, step, **how)
         return
     k, n = b.shape[1:]
-    turned = b.stride(1) == 1
-    lines = b.mT.reshape(groups * n, k) if turned else b.reshape(groups * k, n)
-    of_b = map_of(lines, *((columns, step) if turned else (step, columns)))
+    transposed = b.stride(1) == 1
+    lines = b.mT.reshape(groups * n, k) if transposed else b.reshape(groups * k, n)
+    of_b = map_of(lines, *((columns, step) if transposed else (step, columns)))
     more = factors or (ends, ends)
     rows_by_groups[grid](
         map_of(a, rows, step), of_b, out, ends, *more, groups, n, k,
-        rows, columns, step, turned, bool(factors), most, **how,
+        rows, columns, step, transposed, bool(factors), most, **how,
     )  # fmt: skip
 
 
