@@ -105,22 +105,6 @@ def test_few_tokens_are_columns_of_tiles(rng: np.random.Generator, seed: int) ->
     require_right(product, run_sanitized(product, "wgmma", exchanged, seed))
 
 
-@pytest.mark.parametrize("cluster", [(1, 1), *surveyed([((2, 1),)])])
-def test_warpgroups_behind_a_group_multiply_nothing(
-    rng: np.random.Generator, cluster: tuple[int, int]
-) -> None:
-    """Of tiles of 128 rows, each warpgroup has 64: groups of 33, 1, 150 and 64 rows fill six such slabs."""
-    config, n, k, slabs = tile("float16", 128, 32, 2, cluster), 72, 40, 6
-    product = group_product(rng, "m", LENGTHS, (n, k), "float16", 29, (False, True))
-    require_right(product, run_sanitized(product, "wgmma", config, 5))
-    launch, _, result = launched(product, "wgmma", config, ALONE)
-    counts = machine.run(launch).counts
-    require_right(product, result)
-    assert counts is not None
-    tiles_across, padded_k = -(-n // config.bn), -(-k // config.bk) * config.bk
-    assert counts.tensor_flops == 2 * slabs * 64 * tiles_across * config.bn * padded_k
-
-
 def test_a_map_ends_with_a_group() -> None:
     plain = TensorMap(1 << 20, "float16", (64, 500, 1, 1), (128, 16, 16), (64, 32, 1, 1), 128)
     cut = clipped(plain, 500)

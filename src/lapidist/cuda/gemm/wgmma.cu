@@ -70,11 +70,6 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
       multiplier.ring.skip(tiles.end - tiles.begin);
       continue;
     }
-    if (multiplier.rests(tiles)) {  // before it has sums: otherwise the assembler lets products wait (C7515)
-      held.store_all();
-      multiplier.free_all(tiles);
-      continue;
-    }
     multiplier.wait_for_turn();
     Sum sums[ROWS][BN / 2];
     if (!ANEW) set_to_zero(sums);

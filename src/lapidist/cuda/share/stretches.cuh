@@ -92,7 +92,6 @@ using StretchOfSteps = Choose<CUTS_TILES, BlockStretch, NoStretch>::Type;
 struct PartOfK {
   int begin, peer, peers, slot;
   __device__ __forceinline__ bool finishes() const { return peer + 1 == peers; }
-  __device__ __forceinline__ bool is_whole() const { return peers == 1; }
 };
 
 // Leave the sums of a part for the last one, or add those of the others to the last one's, along k. Returns whether

@@ -58,14 +58,6 @@ def sums_of_thread(config: Knobs) -> Any:
     return config.wm // 16 * config.bn // 2
 
 
-def multiplied_share(problem: Problem, config: Knobs) -> Any:
-    """The share of a tile's rows that is multiplied: warpgroups behind the end of a group of rows rest."""
-    if not problem.modes.cuts(ROWS) or not problem.m:
-        return 1.0
-    slabs, tiles = (-(-problem.m // rows) * rows for rows in (4 * config.wm, config.bm))
-    return slabs / tiles
-
-
 def columns_of_part(config: Knobs, problem: Problem) -> Any:
     """Columns of a tile of promoted sums that are multiplied, and then promoted, at once."""
     large = (config.bn % 32 == 0) & (config.bn > UNPARTED)

@@ -23,9 +23,9 @@ from lapidist.kernels.wgmma.busy_cycles import (
     TURN,
     TURN_BY_HAND,
     TURN_OF_ONE_STEP,
+    alone_by_turns,
     busy_cycles,
     longer_by_turns,
-    unmeasured,
 )
 from lapidist.kernels.wgmma.epilogue_time import IN_PIECES, finish_cycles, store_cycles, unrolled
 from lapidist.kernels.wgmma.operands import (
@@ -47,7 +47,6 @@ from lapidist.kernels.wgmma.tiles import (
     by_group,
     loaded_lines,
     loaders,
-    multiplied_share,
     patch,
     sums_of_thread,
     warpgroups,
@@ -141,7 +140,7 @@ def seconds(problem: Problem, config: Knobs, device: Device, options: ScheduleOp
     worked = together(*powered, memory_seconds(problem, config, device, options))
     handed = handing_on(options, config, device)
     packing, beside = pack_seconds(problem, config, device, options), beside_work(problem, config, worked)
-    return unmeasured(problem, config) * (packing + worked + handed + beside)
+    return alone_by_turns(problem, config) * (packing + worked + handed + beside)
 
 
 def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
@@ -192,7 +191,7 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
     """
     # flops of an SM in a cycle
     peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)
-    flops = 2.0 * config.bm * config.bn * config.bk * multiplied_share(problem, config)
+    flops = 2.0 * config.bm * config.bn * config.bk
     lines = lines_of_step(problem, config) * L2_LINE
     shared = lines * np.minimum(1.0, blocks / device.sms / CROWDED_FROM) / L2_SHARED_BYTES
     products, outside = flops / peak, rows_outside(problem, config, device) / OUTSIDE_ROWS

@@ -110,7 +110,6 @@ struct Held {
     ++sent, next += every;
   }
   __device__ __forceinline__ void store_all() {
-    if (sent == Count) return;
     out.template store<FIRST, ALL_PATCHES>([&](int patch) { lay(patch); });
     sent = Count;
   }

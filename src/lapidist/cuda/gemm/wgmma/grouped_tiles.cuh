@@ -40,7 +40,6 @@ enum { AS_MANY_STEPS_FOLLOW, OTHER_STEPS_FOLLOW, NOTHING_FOLLOWS };
 struct WholeOfK {
   static constexpr int begin = 0;
   __device__ __forceinline__ static bool finishes() { return true; }
-  __device__ __forceinline__ static bool is_whole() { return true; }
 };
 using StretchOfK = Choose<CUTS_TILES, PartOfK, Choose<CUTS_ALIKE, FixedPartOfK, WholeOfK>::Type>::Type;
 

@@ -14,11 +14,6 @@
 #include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
 
-// Whether warpgroups whose rows of a tile lie behind a group's end multiply nothing. Tensor cores then work for the
-// other ones alone, so groups fill tiles as if these had as many rows as a warpgroup.
-constexpr bool RESTS =
-    RAGGED == RAGGED_ROWS && !CUTS_ALIKE && !PING_PONG && (TILE_GROUPS > 1 || CLUSTER_M > 1);
-
 template <typename Pipeline>
 struct Multiplier {
   Pipeline& pipeline;
@@ -88,21 +83,6 @@ struct Multiplier {
     finisher.ask_for_operands();
     wait_for(sums);
     if (tiles.begin < tiles.end) free_stage(last);
-  }
-
-  template <typename Tiles>
-  __device__ __forceinline__ bool rests(const Tiles& tiles) const {
-    if constexpr (!RESTS) return false;
-    // all warpgroups hand on the sums of a part
-    else return tiles.is_whole() && tiles.row + own_group<TILE_GROUPS>() * ROWS * 64 >= tiles.limit;
-  }
-  template <typename Tiles>
-  __device__ __forceinline__ void free_all(const Tiles& tiles) {
-#pragma unroll 1
-    for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
-      wait_for_stage();
-      free_stage(ring.stage);
-    }
   }
 
   // Products read fragments until they are waited for, which is after the next ones were issued. The compiler
