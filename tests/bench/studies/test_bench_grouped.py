@@ -145,6 +145,14 @@ def test_what_is_compiled_ahead_is_what_runs(way: str, math: str) -> None:
     assert (ahead.config, ahead.problem_macros) == (behind.config, behind.problem_macros)
 
 
+@pytest.mark.parametrize(("rows", "by_turns"), [(8192, True), (32768, False)])
+def test_short_groups_are_multiplied_by_turns(rows: int, by_turns: bool) -> None:
+    """Tiles of 64 rows in ping-pong are for groups of up to some hundred rows."""
+    qwen3 = case_of(LAYERS[2], FORWARD, rows, ZIPF, "bfloat16")
+    config = make_plan(problem_of(qwen3), H200).config
+    assert (config.bm, config.ping_pong) == ((64, True) if by_turns else (128, False))
+
+
 # ---- contenders and judges ----
 
 
