@@ -131,10 +131,11 @@ def test_a_model_of_few_bits_has_the_logits_of_bf16(torch: Any, monkeypatch: Any
 
 def test_conditions_say_whether_triton_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
     study = importlib.import_module("lapidist_lab.bench.studies.few_bits")
+    conditions = importlib.import_module("lapidist_lab.bench.protocol.conditions")
     stage, case = SimpleNamespace(framework=SimpleNamespace(capturable=True)), study.CASES[0]
     for version, words in ((None, "without Triton"), ("3.9.0", "few_bits_triton by Triton 3.9.0")):
-        monkeypatch.setattr(study, "version_of", lambda _, version=version: version)
-        assert study.words_of_triton().startswith(words)
+        monkeypatch.setattr(conditions, "version_of", lambda _, version=version: version)
+        assert conditions.words_of_triton("few_bits_triton").startswith(words)
         peers = [contender.name for contender in study.contenders_of(stage, case)]
         assert (study.TRITON in peers) == (version is not None)
 

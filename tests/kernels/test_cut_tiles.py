@@ -16,6 +16,8 @@ import pytest
 import lapidist
 from group_products import group_product, require_right, run_cut, run_sanitized
 from in_turns import in_turns
+from lapidist.calls.bound import Bound
+from lapidist.calls.operation import Groups, Operation
 from lapidist.device import Device, chip
 from lapidist.kernels.blocks.group_parts import MOST_PARTS
 from lapidist.kernels.registry import kernel_named
@@ -49,6 +51,14 @@ CHIPS = {
 LEAST = 2  # steps of k of a part, so that a short k is cut
 # Of k, in steps of 64: empty groups, short ones, and one longer than all others.
 LENGTHS_OF_K = [0, 64 * LEAST, 1, 0, 64 * 6 * LEAST - 24, 200]
+
+
+@pytest.mark.parametrize(("groups", "n", "cut"), [(4, 1024, True), (2, 2048, False)])
+def test_tiles_are_whole_where_one_group_fills_half_the_chip(groups: int, n: int, cut: bool) -> None:
+    a, b, ends = np.empty((8192, 2048), "f2").T, np.empty((8192, n), "f2"), np.full(groups, 8192, "i4")
+    problem = Bound(a, b, None, None, Operation(groups=Groups(ends))).problem()
+    parts = group_parts.parts_of_tiles(problem, tile("float16", 128, 256, 4, (2, 1)))
+    assert (parts > 1) == cut
 
 
 def few_sms(count: int) -> Device:

@@ -69,6 +69,15 @@ def test_the_page_says_so_where_nothing_was_measured() -> None:
     assert "| not measured yet |" in str(index(["grouped"], Data(others)))
 
 
+def test_triton_stands_beside_ours_where_it_was_measured() -> None:
+    assert "A kernel in Triton was not among the peers." in page_of("grouped", ROWS)
+    others = [row("Triton grouped", LONG, 7.5e-3, 1.0), row("cuBLASLt grouped", LONG, 6e-3, 1.0)]
+    page = page_of("grouped", ROWS + others)
+    assert "measured. It takes 1.50x our time" in page
+    lines = [line for line in page.splitlines() if line.startswith("| Mixtral")]
+    assert ["| - | - | - |" in lines[0], "| 1.20 | 1.50 | 0.98 |" in lines[2]] == [True] * 2
+
+
 def test_cublaslt_stands_beside_ours_where_it_was_measured() -> None:
     assert "grouped layouts, which CUDA has from 13.3 on, were not among the peers." in page_of(
         "grouped", ROWS

@@ -16,6 +16,7 @@ from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.planning.plans import make_plan
+from lapidist_lab.bench.protocol import conditions
 from lapidist_lab.bench.protocol.cases import Part
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.studies.group_cases import (
@@ -144,10 +145,22 @@ def test_what_is_compiled_ahead_is_what_runs(way: str, math: str) -> None:
     assert (ahead.config, ahead.problem_macros) == (behind.config, behind.problem_macros)
 
 
+@pytest.mark.parametrize(("rows", "by_turns"), [(8192, True), (32768, False)])
+def test_short_groups_are_multiplied_by_turns(rows: int, by_turns: bool) -> None:
+    """Tiles of 64 rows in ping-pong are for groups of up to some hundred rows."""
+    qwen3 = case_of(LAYERS[2], FORWARD, rows, ZIPF, "bfloat16")
+    config = make_plan(problem_of(qwen3), H200).config
+    assert (config.bm, config.ping_pong) == ((64, True) if by_turns else (128, False))
+
+
 # ---- contenders and judges ----
 
 
-def test_padding_and_the_dense_product_are_for_some_cases() -> None:
+@pytest.mark.parametrize("version", [None, "3.6.0"])
+def test_padding_triton_and_the_dense_product_are_for_some_cases(
+    monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    monkeypatch.setattr(conditions, "version_of", lambda package: version if package == "triton" else "1")
     assert PaddedBatch.takes(small(FORWARD, spread="even"))
     assert not PaddedBatch.takes(case_of(LAYERS[2], FORWARD, 8192, ZIPF, "bfloat16"))
     assert not PaddedBatch.takes(small(FORWARD, spread="even", math="float8_e4m3fn"))
@@ -159,6 +172,7 @@ def test_padding_and_the_dense_product_are_for_some_cases() -> None:
         for who in (
             "torch._grouped_mm",
             "lapidist",
+            *(["Triton grouped"] if version else []),
             "loop of torch.mm",
             "padded torch.bmm",
             "one dense product",

@@ -116,6 +116,8 @@ SKEWED = (
 )
 # columns and stages of tiles that leave room for a block of the next launch
 BESIDE_ANOTHER = ((32, 6), (64, 6), (64, 5), (96, 4), (128, 4))
+# In ping-pong: for groups of few rows, and for epilogues that take as long as many iterations.
+SHORT_PRODUCTS = (64, 256, 4), (64, 256, 4, (2, 1)), (128, 128, 6, (2, 1))
 FEW_REQUESTS_BY_TURNS = (128, 128), (128, 144), (128, 192)  # in ping-pong, in clusters of 2 x 2
 
 
@@ -144,8 +146,7 @@ def family_configs(math: str) -> Tuned:
         pairs.append(replace(narrower, exchanged=math in EITHER_WAY))
     # With a short k, stores take long. Ping-pong hides them behind the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
-    # For epilogues that take as long as many iterations.
-    by_turns += [tile(math, *shape, (2, 1), ping_pong=True) for shape in ((64, 256, 4), (128, 128, 6))]
+    by_turns += [tile(math, *shape, ping_pong=True) for shape in SHORT_PRODUCTS]
     shared = in_clusters(math, FEW_REQUESTS)
     by_turns += [
         tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS

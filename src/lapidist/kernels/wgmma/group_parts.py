@@ -16,6 +16,10 @@ from lapidist.schedule.grid import ceil_div
 # Waves of tiles up to which they are cut where groups cut k. Whole ones took so many times as long, by Zipf's
 # law: with 0.97 waves 1.20 and 1.31, with 1.94 waves 1.13 and 1.47, with 3.9 waves 0.95 (8 groups, H200).
 WAVES = Waves(0, 2)
+# The most of a wave that the tiles of one D fill where groups cut k. With 0.48 whole ones took 0.97, 0.98 and
+# 1.35 of the time (four groups, even, by Zipf's law, all in one). With 0.97 it was 0.98 three times, and with
+# four times the rows 0.81, 0.97 and 0.99 (two groups).
+WAVES_OF_GROUP = 0.5
 # Steps of k of a part. Below, handing sums on takes as long as the products: 64 rows of one group with
 # k = 2048 took 10.3 us in parts of 6, and 9.9 in parts of 12 (H200).
 LEAST_STEPS = 12
@@ -35,7 +39,8 @@ def parts_of_tiles(problem: Problem, config: Config) -> int:
     if modes.cuts(DEPTH):
         steps = ceil_div(modes.ragged.total, config.bk)
         many = steps > MOST_STEPS or too_many_tiles(problem, modes.ragged, config, 1, WAVES)
-        if many or sums_of_thread(config) > MOST_SUMS_BESIDE_FINDING:
+        tiles = ceil_div(problem.m, config.bm) * ceil_div(problem.n, config.bn)
+        if many or tiles > WAVES_OF_GROUP * MEASURED.sms or sums_of_thread(config) > MOST_SUMS_BESIDE_FINDING:
             return 1
     return max(1, min(MOST_PARTS, steps // LEAST_STEPS))
 

@@ -18,6 +18,15 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.budgets import BESIDE_SUMS, wgmma_registers
 from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.tma_alignment import L2_LINE, SECTOR
+from lapidist.kernels.wgmma.busy_cycles import (
+    EVEN_ROW,
+    TURN,
+    TURN_BY_HAND,
+    TURN_OF_ONE_STEP,
+    alone_by_turns,
+    busy_cycles,
+    longer_by_turns,
+)
 from lapidist.kernels.wgmma.epilogue_time import IN_PIECES, finish_cycles, store_cycles, unrolled
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
@@ -95,27 +104,8 @@ WARP_BYTES = 128  # of a warp in one register
 # Held patches of 4-byte elements: the products must take so many times as long as the store, of which they
 # then hide this share.
 HIDES, HIDDEN = (4.0, 0.7)
-TAKEN = 500.0  # cycles until patches are held and the next tile's products begin
-# Ping-pong: cycles from the products of one warpgroup to those of the other; the second is for 16-bit types
-# whose D is stored by threads.
-TURN, TURN_BY_HAND = 1000.0, 500.0
-# The same for tiles of one iteration and a D larger than the L2. Nothing is hidden then: neither a store
-# behind the other's products, nor held patches. (With rows of D that are no multiple of 256 bytes ping-pong
-# was faster.)
-TURN_OF_ONE_STEP, EVEN_ROW = 3000.0, 128
 # Factor on such a store with A and B exchanged, whose four warps wait for each other.
 EXCHANGED_STEP = 1.25
-# Epilogues in ping-pong: factor on their time, as a warp is alone on its scheduler and waits for its own
-# instructions; and the share by which they delay the other warpgroup's products. (8192 x 4096 x 512 on an
-# H200: the product alone 55 us, with bias and GELU 96, predicted without these 78. 4096^3, SwiGLU: 192, 236,
-# 214.)
-ALONE, HELD_UP = 3.5, 2.2
-# The same for functions that are unrolled over all sums of a thread, and the cycles of a turn; and a factor
-# on products of tiles of 128 rows. (On an H100, 8192 x 4096 x 512: alone 50 us; with bias and GELU by tanh 64
-# in ping-pong of 128 x 128, 74 in tiles of 128 x 256. 4096^3 alone: 177 and 171.)
-ALONE_AT_ONCE, HELD_UP_AT_ONCE, TURN_AT_ONCE, CLOSER = 0.9, 0.95, 400.0, 0.94
-# Ping-pong in pairs, or with tiles of 64 rows, was measured with epilogues only: factor without one.
-PAIRED_BY_TURNS = 1.1
 STEP_BYTES = 128  # of k in an iteration, for a row of A or a column of B
 # If the next launch's blocks find room beside these: seconds less, and the cost of fewer stages.
 BESIDE, SHALLOW = 0.65e-6, 0.027
@@ -143,20 +133,14 @@ def seconds(problem: Problem, config: Knobs, device: Device, options: ScheduleOp
     turn = np.where(streams, TURN_OF_ONE_STEP, turn)
     quick = unrolled(problem, config) & (sums_of_thread(config) <= IN_PIECES)
     cycles = busy_cycles(turns, iterations * step, stored, config, held, finished, turn, quick)
-    if problem.fused is None:
-        paired = (config.bm == 64) | ((config.cluster_m == 2) & (config.cluster_n == 1))
-        cycles = np.where((config.ping_pong != 0) & paired, PAIRED_BY_TURNS * cycles, cycles)
+    cycles = np.where(config.ping_pong != 0, longer_by_turns(problem, config) * cycles, cycles)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
     worked = together(*powered, memory_seconds(problem, config, device, options))
     handed = handing_on(options, config, device)
-    return (
-        pack_seconds(problem, config, device, options)
-        + worked
-        + handed
-        + beside_work(problem, config, worked)
-    )
+    packing, beside = pack_seconds(problem, config, device, options), beside_work(problem, config, worked)
+    return alone_by_turns(problem, config) * (packing + worked + handed + beside)
 
 
 def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
@@ -168,34 +152,6 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
     if problem.skewed:
         cycles = cycles + (SHIFTING[0] + SHIFTING[1] * worked)
     return cycles + np.where(leaves_room(problem, config), SHALLOW * worked - BESIDE, 0.0)
-
-
-def busy_cycles(
-    turns: Any,
-    products: Any,
-    store: Any,
-    config: Knobs,
-    held: Any,
-    finish: Any = 0.0,
-    turn: Any = TURN,
-    quick: Any = False,
-) -> Any:
-    """Cycles of the busiest block. A tile's epilogue and store follow its products. In ping-pong they run
-    behind the other warpgroup's products, so only the last ones count, unless they take longer. If patches
-    are held, the next tile's products run during the store.
-    """
-    stores = np.ceil(turns) * store
-    if np.count_nonzero(held):
-        alongside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
-        stores = np.where(held > 0, alongside, stores)
-    alone = turns * products + stores + np.ceil(turns) * finish
-    if not np.count_nonzero(config.ping_pong):
-        return alone
-    products = np.where(quick & (config.bm > 64) & (turns > 1), CLOSER, 1.0) * products
-    store = store + np.where(quick, ALONE_AT_ONCE, ALONE) * finish
-    alongside = products + np.where(quick, TURN_AT_ONCE + HELD_UP_AT_ONCE * finish, turn + HELD_UP * finish)
-    in_turn = np.maximum(turns * alongside, np.ceil(turns / 2) * (products + store) - store) + store
-    return np.where(config.ping_pong, in_turn, alone)
 
 
 def d_streams(problem: Problem, device: Device) -> bool:

@@ -111,6 +111,16 @@ def version_of(package: str) -> str | None:
         return None
 
 
+def has_triton() -> bool:
+    return version_of("triton") is not None
+
+
+def words_of_triton(kernel: str) -> str:
+    """What the conditions say of a peer, which is this module."""
+    version = version_of("triton")
+    return f"{kernel} by Triton {version}" if version else "without Triton, which is not installed"
+
+
 def command_line(arguments: list[str]) -> str:
     """The command with its arguments, of paths the last part only: folders of a computer say nothing."""
     return " ".join(["lapidist", *(Path(one).name if one.startswith("/") else one for one in arguments)])

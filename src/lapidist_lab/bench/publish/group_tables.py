@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish import bar_charts
@@ -35,7 +36,7 @@ from lapidist_lab.bench.studies.group_cases import (
     GroupCase,
     case_of,
 )
-from lapidist_lab.bench.studies.group_contenders import CUBLASLT, DENSE
+from lapidist_lab.bench.studies.group_contenders import CUBLASLT, DENSE, TRITON
 from lapidist_lab.bench.studies.grouped_products import MODE
 
 LONG = 512  # rows a group from which one dense product is the measure
@@ -118,17 +119,34 @@ def long_groups(record: Record) -> bool:
 
 def cublaslt_words(data: Data) -> str:
     """Whether cuBLASLt's groups were beside ours, and how long they took."""
-    peers = peers_of(CUBLASLT, data)
-    times = [(time, record) for record in in_order(data) if (time := over_it(record, peers))]
-    if not times:
+    measured = time_words(CUBLASLT, data)
+    if not measured:
         return "cuBLASLt's grouped layouts, which CUDA has from 13.3 on, were not among the peers."
-    case = case_named(min(times, key=lambda pair: pair[0])[1])
-    measured = times_and_least([time for time, _ in times], "our time", f"{case.name}, {case.rows} rows")
     return (
         "In bf16, a peer is also cuBLASLt with grouped layouts, of a newer CUDA than torch's. Its arrays of"
         f" sizes and addresses are ready before the time begins. It takes {measured}. For groups on Hopper"
         " its manual has no factors of rows, which 8 bits have here."
     )
+
+
+def triton_words(data: Data) -> str:
+    measured = time_words(TRITON, data)
+    if not measured:
+        return "A kernel in Triton was not among the peers."
+    return (
+        "A kernel in Triton, after its tutorial on groups, is a peer as well. Its tiles are tried out for"
+        f" each case before the time begins, and the fastest is measured. It takes {measured}."
+    )
+
+
+def time_words(who: str, data: Data) -> str:
+    """How long a peer takes."""
+    peers = peers_of(who, data)
+    times = [(time, record) for record in in_order(data) if (time := over_it(record, peers))]
+    if not times:
+        return ""
+    case = case_named(min(times, key=lambda pair: pair[0])[1])
+    return times_and_least([time for time, _ in times], "our time", f"{case.name}, {case.rows} rows")
 
 
 # ---- others on the same case ----
@@ -173,7 +191,8 @@ cuBLASLt's grouped layouts of CUDA 13.4 take 7.5 % less time than torch's kernel
 
 def summary(data: Data) -> str:
     rows = in_order(data)
-    words = joined(WORDS, cublaslt_words(data), decode_words(rows), dense_words(rows, peers_of(DENSE, data)))
+    peers = cublaslt_words(data), triton_words(data)
+    words = joined(WORDS, *peers, decode_words(rows), dense_words(rows, peers_of(DENSE, data)))
     return f"{words}\n\n{way_words(data)}"
 
 
@@ -193,8 +212,13 @@ def group_chart(data: Data) -> Chart | None:
     return bar_charts.bars("grouped", drawn, [("fastest peer", 100.0)], words, losses=True)
 
 
+def share_of(record: Record, peers: Mapping[object, Record]) -> str:
+    return number(over_it(record, peers), ".2f")
+
+
 def every_case(data: Data) -> str:
-    dense, cublaslt = peers_of(DENSE, data), peers_of(CUBLASLT, data)
+    dense = peers_of(DENSE, data)
+    optional = [(head, peers_of(who, data)) for head, who in (("cuBLASLt's", CUBLASLT), ("Triton's", TRITON))]
     columns: Sequence[Column] = (
         ("layer", lambda r: case_named(r).layer),
         ("way", lambda r: case_named(r).way),
@@ -203,8 +227,8 @@ def every_case(data: Data) -> str:
         "type | time | TFLOP/s",
         ("fastest peer", lambda r: r.peer or "-"),
         ("its time over ours", times_faster),
-        *([("cuBLASLt's", lambda r: number(over_it(r, cublaslt), ".2f"))] if cublaslt else []),
-        ("dense product's time over ours", lambda r: number(over_it(r, dense), ".2f")),
+        *((head, partial(share_of, peers=peers)) for head, peers in optional if peers),
+        ("dense product's time over ours", partial(share_of, peers=dense)),
         ("weights read", lambda r: r.note or ""),
         "chip | chosen | error/bound",
     )

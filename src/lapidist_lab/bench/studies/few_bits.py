@@ -22,7 +22,7 @@ from lapidist.quantised.number_formats import E2M1, FORMATS
 from lapidist.quantised.packed_weight import PackedWeight, made
 from lapidist.verify.sum_bound import Expected
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
-from lapidist_lab.bench.protocol.conditions import gather, version_of
+from lapidist_lab.bench.protocol.conditions import gather, has_triton, words_of_triton
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
 from lapidist_lab.bench.protocol.measure import L2_MULTIPLE, SETS_LIMIT, Inputs, Stage
 from lapidist_lab.bench.protocol.peers import Vendor
@@ -198,16 +198,6 @@ def int8_product(a: Sequence[Any], b: Sequence[Any]) -> Callable[[int], Any]:
     return lambda i: torch.ops.aten._weight_int8pack_mm(a[i], sets[i], factors)
 
 
-def has_triton() -> bool:
-    return version_of("triton") is not None
-
-
-def words_of_triton() -> str:
-    """What the conditions say of it."""
-    found = f"few_bits_triton by Triton {version_of('triton')}"
-    return found if has_triton() else "without Triton, which is not installed"
-
-
 class TritonKernel:
     """A kernel of Triton's, whose config is tried out."""
 
@@ -310,7 +300,8 @@ def measure(
             raise DeviceError("bench few_bits: compares with torch; it was not found. Install torch")
         before, vendor = stage.gauge.look(), stage.framework.vendor("bfloat16")
         library, words = marlin_of(marlin, stage.device)
-        vendor += f", torch's _weight_int4pack_mm and _weight_int8pack_mm; {words_of_triton()}; {words}"
+        words = f"{words_of_triton('few_bits_triton')}; {words}"
+        vendor += f", torch's _weight_int4pack_mm and _weight_int8pack_mm; {words}"
         inputs = "rows standard normal, rounded to e4m3; weights whole numbers of int4 and e2m1"
         conditions = gather(
             stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor, inputs=inputs

@@ -1,5 +1,5 @@
-"""Who multiplies groups: ours, torch's grouped product, cuBLASLt's of a library that was named, a loop of
-torch's products, a padded batch, and one dense product of as many flops.
+"""Who multiplies groups: ours, torch's grouped product, cuBLASLt's of a library that was named, a kernel in
+Triton, a loop of torch's products, a padded batch, and one dense product of as many flops.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from lapidist.dtypes import FP8
 from lapidist.planning.plans import make_plan
 from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.conditions import has_triton
 from lapidist_lab.bench.protocol.contenders import LIBRARY, Call, Facts, facts_of
 from lapidist_lab.bench.studies.cublaslt_groups import GroupedProduct, Library
 from lapidist_lab.bench.studies.group_cases import TO_WEIGHTS, GroupCase, problem_of
@@ -21,7 +22,7 @@ from lapidist_lab.bench.studies.group_cases import TO_WEIGHTS, GroupCase, proble
 PADDED_LIMIT = 4  # times as many rows, beyond which nobody pads
 DENSE_FROM = 512  # rows: with fewer, one expert's weights would stay in the L2
 DENSE, EVERY_ROW = "one dense product", -1
-CUBLASLT = "cuBLASLt grouped"
+CUBLASLT, TRITON = "cuBLASLt grouped", "Triton grouped"
 DEVICE = "cuda"  # of factors
 
 
@@ -205,6 +206,22 @@ class CublasLtGrouped(GroupContender):
         self.calls[index]()
 
 
+class TritonGrouped(GroupContender):
+    """A kernel of Triton's, whose config is tried out."""
+
+    who = TRITON
+
+    def begin(self) -> None:
+        from lapidist_lab.bench.studies import group_triton
+
+        factors = tuple(self.factors.named().values())
+        config, self.call = group_triton.fastest(self.a, self.b, self.ends, self.c, factors)
+        self.config = str(config)
+
+    def multiply(self, index: int) -> None:
+        self.call(index)
+
+
 class Loop(GroupContender):
     """A product for each group, launched one after another; of 8 bits torch._scaled_mm."""
 
@@ -292,7 +309,8 @@ class OneDense(GroupContender):
 
 def contenders_of(case: GroupCase, framework: Torch, library: Library | None = None) -> list[GroupContender]:
     """Ours and the others that take the case. The first peer has a turn before every fourth of the others."""
-    kinds = (TorchGrouped, OursGrouped, Loop, PaddedBatch, OneDense)
+    triton = [TritonGrouped] if has_triton() else []
+    kinds = (TorchGrouped, OursGrouped, *triton, Loop, PaddedBatch, OneDense)
     factors = GroupFactors(case, framework.torch)
     contenders: list[GroupContender] = [kind(case, framework, factors) for kind in kinds if kind.takes(case)]
     if library is not None and CublasLtGrouped.takes(case):

@@ -1,5 +1,6 @@
 """Grouped products of experts' layers, forward and backward, beside torch's grouped product, cuBLASLt's of a
-library that was named, a loop of torch's products, a padded batch, and one dense product of as many flops.
+library that was named, a kernel in Triton, a loop of torch's products, a padded batch, and one dense product
+of as many flops.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist.verify.sum_bound import Expected, expect
 from lapidist_lab.bench.protocol.array_library import Framework
 from lapidist_lab.bench.protocol.cases import Case
-from lapidist_lab.bench.protocol.conditions import gather
+from lapidist_lab.bench.protocol.conditions import gather, words_of_triton
 from lapidist_lab.bench.protocol.measure import L2_MULTIPLE, SETS_LIMIT, Entry, Inputs, Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import SUSTAINED, Protocol, steps
@@ -37,7 +38,7 @@ from lapidist_lab.bench.studies.group_contenders import DENSE, GroupContender, G
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE = "grouped"
-PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.2)  # some hundred cases of up to five ways each
+PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.2)  # some hundred cases of up to seven ways each
 STRIP = 64  # rows at the start, in the middle and at the end of a group's result that are judged
 
 
@@ -194,7 +195,7 @@ def measure(
         library, words = library_of(cublaslt, framework)
         vendor = (
             "torch._grouped_mm (of 8 bits torch._scaled_grouped_mm), torch.mm in a loop and torch.bmm of"
-            f" padded groups (torch {torch.__version__}); {words}"
+            f" padded groups (torch {torch.__version__}); {words}; {words_of_triton('group_triton')}"
         )
         conditions = gather(
             stage.device,
