@@ -311,6 +311,7 @@ SKINNY: Knobs = (
     Knob("BIAS", "1: a number for each column is added"),
     GROUP,
     Knob("ROWS_OF_8", "eights of rows of x"),
+    Knob("SIXTEENS", "sixteens of columns of a tile"),
     Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
     *MODES,
     *REDUCTION,

@@ -118,11 +118,14 @@ MANY_TILES, MANY_WAVES = 96, 1024
 
 
 class Skinny(NamedTuple):
-    """A config of skinny: eights of rows of a block, warps that share k, and tiles on their way."""
+    """A config of skinny: eights of rows of a block, warps that share k, tiles on their way, and sixteens of
+    columns of a tile.
+    """
 
     eights: int
     warps: int
     depth: int
+    sixteens: int = 1
 
 
 def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
@@ -144,14 +147,14 @@ def multiplying(
     rows: Rows, weight: Weight, end: End, config: Skinny, architecture: str, assembled: bool = True
 ) -> Launch:
     knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | rows.modes.defines()
-    knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
+    knobs |= {"ROWS_OF_8": config.eights, "SIXTEENS": config.sixteens, "TILES_AHEAD": config.depth}
     if weight.out:
         knobs["Out"] = TYPES[weight.out].c_type
     named = SKINNY_BYTES if weight.x_bytes == 1 else SKINNY
     parameters = parameters_with(named, rows.modes, end.operands)
     numbers = {"a_row": weight.steps, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
-    grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
+    grid = 4 * tiles_of(weight.n) // config.sixteens, rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)
     return Launch(
         binary,

@@ -76,6 +76,7 @@ class Costs(NamedTuple):
 
 
 COSTS = {
+    8: Costs(0.14, 0.40, 0.15),
     16: Costs(0.15, 0.42, 0.15),
     32: Costs(0.20, 0.36, 0.10),
     64: Costs(0.22, 0.31, 0.39),
@@ -99,7 +100,7 @@ SMALL_GROUPS = {2: (1.28, 1.17), 1: (1.9, 1.5)}
 CLUSTERS, SMS = {1: 132, 2: 66, 3: 42, 4: 31, 6: 19, 8: 15}, 132
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
 BLOCKS_OF_SM = {
-    **dict.fromkeys((16, 32), ((1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (4, 1))),
+    **dict.fromkeys((8, 16, 32), ((1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (4, 1))),
     64: ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1)),
     128: ((1, 1), (1, 2), (2, 1)),
     **dict.fromkeys(WIDE, ((2, 1),)),

@@ -188,7 +188,7 @@ struct Boxes {
 // Rows of x by their indices, as of the tokens of experts. TMA loads neighbours alone, so all warps that load copy
 // them, 16 bytes a lane, to the places that its swizzle gives. The last row stands for those that do not exist.
 struct GatheredRows {
-  static constexpr int ARRIVALS = 32 * LOADERS, AT_ONCE = 4 * LOADERS, COPIES = BN / AT_ONCE;
+  static constexpr int ARRIVALS = 32 * LOADERS, AT_ONCE = 4 * LOADERS, COPIES = (BN + AT_ONCE - 1) / AT_ONCE;
   const char* x;  // the lane's place in a row
   i64 line;       // bytes of a row; steps of the codes behind it are zeros
   int place;      // of the lane's first copy, in a box
@@ -206,10 +206,11 @@ struct GatheredRows {
                                        int count) const {
     const int bytes = count * 64 * static_cast<int>(sizeof(T));  // of a row
     const char* const from = x + number * BLOCKS * 64 * static_cast<i64>(sizeof(T));
+    const bool copies = BN >= AT_ONCE || place < BN * 128;
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
       const int at = box * 128 + lane % 8 * 16;
-      if (at >= bytes) continue;
+      if (at >= bytes || !copies) continue;
       const bool exists = STEPS_BEHIND == 0 || number * BLOCKS * 64 * static_cast<i64>(sizeof(T)) + at < line;
 #pragma unroll
       for (int i = 0; i < COPIES; ++i) {
