@@ -91,7 +91,14 @@ def test_products_are_those_of_decoded_weights(
     require_near(product(x, packed, bias), x, quantised.unpack(packed, "float64"), bias)
 
 
-CONFIGS = [(8, 1, 2, 2, 2), (16, 1, 1, 2, 2), (16, 2, 3, 2, 1), (32, 3, 2, 2, 1), (64, 2, 5, 3, 1), (128, 1, 2, 2, 1)]
+CONFIGS = [
+    (8, 1, 2, 2, 2),
+    (16, 1, 1, 2, 2),
+    (16, 2, 3, 2, 1),
+    (32, 3, 2, 2, 1),
+    (64, 2, 5, 3, 1),
+    (128, 1, 2, 2, 1),
+]
 CONFIGS += [(256, 2, 2, 3, 1)]  # whose factors round their products with codes
 CONFIGS += [(16, 2, 2, 2, 1, 4), (64, 1, 1, 2, 2, 4)]  # whose stages have 256 steps
 OFTEN = [(CONFIGS[0], "int4"), (CONFIGS[2], "mxfp4"), (CONFIGS[7], "int4"), (CONFIGS[8], "mxfp4")]
@@ -233,7 +240,12 @@ def test_what_is_not_decoded_is_not_rounded(
 
 # eights of rows, warps, tiles ahead and sixteens of columns: warps without a block, and turns that end early
 SKINNY = [(1, 3, 2, 2), (1, 8, 1, 4), (2, 4, 2, 2), (1, 2, 3, 4)]
-FORMATS = [("int4", {"group": 128}), ("int4", {"group": 64, "zero_points": True}), ("mxfp4", {}), ("int8", {})]
+FORMATS = [
+    ("int4", {"group": 128}),
+    ("int4", {"group": 64, "zero_points": True}),
+    ("mxfp4", {}),
+    ("int8", {}),
+]
 
 
 @pytest.mark.parametrize(("config", "case"), in_turns(SKINNY, FORMATS))

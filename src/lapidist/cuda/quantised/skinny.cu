@@ -26,8 +26,9 @@ struct Lines {
                                    const Modes& modes) {
 #pragma unroll
     for (int i = 0; i < ROWS_OF_8; ++i) {
-      at[i] = x + row_of_x(modes, min_of(first + 8 * i + g, last - 1)) * step + 2 * t;
-      asm volatile("" : "+l"(at[i]));
+      i64 place = row_of_x(modes, min_of(first + 8 * i + g, last - 1)) * step + 2 * t;
+      asm volatile("" : "+l"(place));  // of a pointer the compiler would forget that it is a global one
+      at[i] = x + place;
     }
   }
   __device__ __forceinline__ void advance(int blocks) {
@@ -93,29 +94,35 @@ struct Stage {
 
 // Where a lane's codes and factors are, at the warp's block `block`.
 struct Place {
+  // Blocks that share a factor. Of columns with one factor each there is one group.
+  static constexpr int SHARE = GROUP > BLOCK ? GROUP / BLOCK : 1;
+  static constexpr bool MOVES = GROUP > 0 && WARPS % SHARE == 0;
   const uint4* codes;
   const Scales* scales;
   const Zeros* zeros;
   int block;
-  // Of columns with one factor each there is one group.
-  __device__ __forceinline__ static int group_at(int block) {
-    return GROUP == 0 ? 0 : block / max_of(1, GROUP / BLOCK) * 32;
-  }
+  __device__ __forceinline__ static int lines_to(int block) { return GROUP == 0 ? 0 : block / SHARE * 32; }
+  __device__ __forceinline__ Place(const uint4* codes, const Scales* scales, const Zeros* zeros, int block)
+      : codes(codes + static_cast<i64>(block) * 128 * Tile::VECTORS),
+        scales(scales + (MOVES ? lines_to(block) : 0)),
+        zeros(zeros + (MOVES ? lines_to(block) : 0)),
+        block(block) {}
   __device__ __forceinline__ void load(Stage& stage, int ahead) const {
 #pragma unroll
     for (int q = 0; q < SIXTEENS; ++q)
 #pragma unroll
       for (int i = 0; i < Tile::VECTORS; ++i)
         stage.codes[q].at[i] = __ldcs(codes + ((ahead * 4 + q) * Tile::VECTORS + i) * 32);
-    const int group = group_at(block + ahead);
+    const int line = lines_to(MOVES ? ahead : block + ahead);
 #pragma unroll
     for (int q = 0; q < SIXTEENS; ++q) {
-      stage.scales[q].load(scales + group + q * 8);
-      if constexpr (ZEROS) stage.zeros[q].load(zeros + group + q * 8);
+      stage.scales[q].load(scales + line + q * 8);
+      if constexpr (ZEROS) stage.zeros[q].load(zeros + line + q * 8);
     }
   }
   __device__ __forceinline__ void advance(int blocks) {
     codes += blocks * 128 * Tile::VECTORS;
+    if constexpr (MOVES) scales += lines_to(blocks), zeros += lines_to(blocks);
     block += blocks;
   }
   // To the L2, the codes of a warp's first blocks: a launch before this one may still write.
@@ -128,27 +135,27 @@ struct Place {
   }
 };
 
-// Products of 64 steps of k and 16 columns.
+// Products of 64 steps of k and 16 columns. Where codes have their factors, sums of all groups are one.
 __device__ __forceinline__ void multiply(const Stage& stage, int sixteen, const Activations& x,
                                          float (&sums)[ROWS_OF_8][4]) {
   const Scales scales = stage.scales[sixteen].value();
+  Pair larger[GROUPS][2];
+  const bool again = powers_of<T>(scales, larger);
 #pragma unroll
   for (int group = 0; group < GROUPS; ++group) {
     const unsigned of_columns[2] = {stage.zero(sixteen, group, 0), stage.zero(sixteen, group, 1)};
     float of_group[ROWS_OF_8][4] = {};
-    Pair larger[2] = {Decode<T>::LARGER, Decode<T>::LARGER};
-    if constexpr (FORMAT == NVFP4) by_factors<T>(scales, group, larger);
 #pragma unroll
     for (int s = 0; s < 4 / GROUPS; ++s) {
       const int step = group * (4 / GROUPS) + s;
       Pair a[4];
-      stage.codes[sixteen].template decode<T>(step, of_columns, larger, a);
+      stage.codes[sixteen].template decode<T>(step, of_columns, larger[group], a);
+      if (POWERS<T> && again) multiply_by<T>(scales, group, a);
 #pragma unroll
       for (int j = 0; j < ROWS_OF_8; ++j)
-        Decode<T>::multiply(FORMAT == NVFP4 ? sums[j] : of_group[j], a, x.at[j][2 * step],
-                            x.at[j][2 * step + 1]);
+        Decode<T>::multiply(FOLDS<T> ? sums[j] : of_group[j], a, x.at[j][2 * step], x.at[j][2 * step + 1]);
     }
-    if constexpr (FORMAT == NVFP4) continue;  // the codes have their factors
+    if constexpr (FOLDS<T>) continue;
 #pragma unroll
     for (int j = 0; j < ROWS_OF_8; ++j)
 #pragma unroll
@@ -172,8 +179,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   const i64 tile = rows.group * (gridDim.x * SIXTEENS / 4) + sixteen / 4;
   const int groups = GROUP == 0 ? 1 : blocks / max_of(1, GROUP / BLOCK);
   const i64 factors = (tile * groups * 4 + quarter) * 8 + g;
-  Place place = {B + ((tile * blocks + warp) * 4 + quarter) * 32 * Tile::VECTORS + lane, scales + factors,
-                 zeros + factors, warp};
+  Place place(B + (tile * blocks * 4 + quarter) * 32 * Tile::VECTORS + lane, scales + factors,
+              zeros + factors, warp);
 #if __CUDA_ARCH__ >= 900
   if constexpr (!RAGGED) {
     place.prefetch(lane, blocks);
