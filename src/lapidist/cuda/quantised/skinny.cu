@@ -4,6 +4,7 @@
 //     block     16 SIXTEENS columns of W x 8 ROWS_OF_8 rows of x, all of k
 //     warp w    blocks of 64 steps of k: w, w + WARPS, ...; TILES_AHEAD of them on their way
 #include "config.cuh"
+#include "ptx.cuh"
 #include "quantised/decode.cuh"
 #include "quantised/finish.cuh"
 #include "quantised/rows.cuh"
@@ -27,7 +28,7 @@ struct Lines {
 #pragma unroll
     for (int i = 0; i < ROWS_OF_8; ++i) {
       i64 place = row_of_x(modes, min_of(first + 8 * i + g, last - 1)) * step + 2 * t;
-      asm volatile("" : "+l"(place));  // of a pointer the compiler would forget that it is a global one
+      opaque(place);  // of a pointer the compiler would forget that it is a global one
       at[i] = x + place;
     }
   }
