@@ -164,7 +164,7 @@ __device__ __forceinline__ void multiply(const Stage& stage, int sixteen, const 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
     skinny(const X* A, const uint4* B, const Out* C, Out* D, const Scales* scales, const Zeros* zeros,
            i64 a_row, i64 d_row, int m, int n, int blocks,
            const float* weights X_FACTORS_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
