@@ -262,6 +262,26 @@ def test_tiles_of_more_columns(
     require_near(result, x, quantised.unpack(packed, "float64"))
 
 
+# n, and what took the least time on an H200: warps, tiles ahead, sixteens of columns, blocks on an SM
+FASTEST = {6144: (16, 1, 1, 3), 4096: (16, 2, 1, 2), 8192: (16, 1, 2, 2), 28672: (4, 3, 2, 7)}
+
+
+def test_places_of_blocks_are_filled() -> None:
+    for n, config in FASTEST.items():
+        assert launches.skinny_config(Rows(1, n), INT4._replace(n=n), 132) == (1, *config)
+    eight_bits = Weight(4096, 28672, "int8", 128, "bfloat16", False, "bfloat16")
+    assert launches.skinny_config(Rows(1, 28672), eight_bits, 132) == (1, 8, 3, 1, 4)
+
+
+@pytest.mark.survey
+@pytest.mark.parametrize("config", launches.EIGHT_ROWS)
+def test_registers_hold_all_blocks_of_an_sm(config: launches.Skinny) -> None:
+    binary = launches.multiplying(Rows(1, 512), INT4, End(), config, "sm_90a").binary
+    assert "0 bytes spill stores" in binary.log
+    used = int(re.findall(r"Used (\d+) registers", binary.log)[-1])
+    assert -(-used // 8) * 8 * 32 * config.warps * config.resident <= streamed_configs.REGISTERS_OF_SM
+
+
 @pytest.mark.parametrize("rows", sorted(streamed_configs.COSTS_OF[2]))
 def test_warps_find_the_registers_they_take(rows: int) -> None:
     """What warps take is what others of the block gave back: more would be waited for without an end."""
