@@ -123,8 +123,8 @@ class Skinny(NamedTuple):
 
     def filled(self, tiles: int, multiprocessors: int) -> float:
         """The part of the places of blocks that have one, in all waves."""
-        blocks, places = 4 * tiles // self.sixteens, multiprocessors * self.resident
-        return blocks / (places * -(-blocks // places))
+        blocks, slots = 4 * tiles // self.sixteens, multiprocessors * self.resident
+        return blocks / (slots * -(-blocks // slots))
 
 
 # Of eight rows, and how fast they are on an H200 where all places are filled. One row by 8192 x 28672 in int4
@@ -156,7 +156,7 @@ def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
 
 
 def fits_registers(config: Skinny, weight: Weight) -> bool:
-    """Whether the assembler spills none. Codes of 8 bits take twice as many, and gain nothing by wide tiles."""
+    """Whether the assembler spills none. Codes of 8 bits take twice as many, and wide tiles gain nothing."""
     if config.sixteens == 1:
         return True
     if FORMATS[weight.format].bits > 4:
