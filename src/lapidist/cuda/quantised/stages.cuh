@@ -206,11 +206,10 @@ struct GatheredRows {
                                        int count) const {
     const int bytes = count * 64 * static_cast<int>(sizeof(T));  // of a row
     const char* const from = x + number * BLOCKS * 64 * static_cast<i64>(sizeof(T));
-    const bool copies = BN >= AT_ONCE || place < BN * 128;
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
       const int at = box * 128 + lane % 8 * 16;
-      if (at >= bytes || !copies) continue;
+      if (at >= bytes) continue;
       const bool exists = STEPS_BEHIND == 0 || number * BLOCKS * 64 * static_cast<i64>(sizeof(T)) + at < line;
 #pragma unroll
       for (int i = 0; i < COPIES; ++i) {
@@ -224,6 +223,7 @@ struct GatheredRows {
   }
 };
 constexpr bool GATHERS = GATHER_A > 0;
+static_assert(!GATHERS || BN >= GatheredRows::AT_ONCE, "copies fill a block of rows");
 typedef Choose<GATHERS, GatheredRows, Boxes>::Type RowsOfX;
 
 // Of the rest a stage has so many loads: codes, factors, zero points.
