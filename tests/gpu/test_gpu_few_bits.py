@@ -10,6 +10,7 @@ import pytest
 import lapidist
 from lapidist import quantised
 from lapidist.quantised import product
+from lapidist.quantised.launches import Skinny
 from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, NARROW, WIDE, Streamed, streamed_config
 
 pytestmark = pytest.mark.gpu
@@ -122,6 +123,24 @@ def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -
         result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
         kept = k * 2.0**-24 + (format == "int4" and config[0] > NARROW) * ULP["bfloat16"]
         allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * kept
+        assert bool(((result - exact).abs() <= allowed).all()), config
+
+
+SKINNY = [(eights, warps, 2, sixteens) for eights in (1, 2) for warps in (3, 8) for sixteens in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(("format", "more"), FORMATS)
+def test_each_config_of_skinny(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str, more: Any) -> None:
+    """Warps without a block of k, and factors above one, which powers of two do not hold beside codes."""
+    k, n = 2176, 600
+    packed = quantised.pack(torch.randn(k, n, device="cuda") * 64, format, **more)
+    weight = quantised.unpack(packed, "float64")
+    monkeypatch.setattr(product, "is_streamed", lambda *_: False)
+    for config in SKINNY:
+        monkeypatch.setattr(product, "skinny_config", lambda *_, config=config: Skinny(*config))
+        x = torch.randn(8 * config[0] + 3, k, device="cuda", dtype=torch.bfloat16)
+        result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
+        allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * k * 2.0**-24
         assert bool(((result - exact).abs() <= allowed).all()), config
 
 

@@ -91,10 +91,17 @@ def test_products_are_those_of_decoded_weights(
     require_near(product(x, packed, bias), x, quantised.unpack(packed, "float64"), bias)
 
 
-CONFIGS = [(16, 1, 1, 2, 2), (16, 2, 3, 2, 1), (32, 3, 2, 2, 1), (64, 2, 5, 3, 1), (128, 1, 2, 2, 1)]
+CONFIGS = [
+    (8, 1, 2, 2, 2),
+    (16, 1, 1, 2, 2),
+    (16, 2, 3, 2, 1),
+    (32, 3, 2, 2, 1),
+    (64, 2, 5, 3, 1),
+    (128, 1, 2, 2, 1),
+]
 CONFIGS += [(256, 2, 2, 3, 1)]  # whose factors round their products with codes
 CONFIGS += [(16, 2, 2, 2, 1, 4), (64, 1, 1, 2, 2, 4)]  # whose stages have 256 steps
-OFTEN = [(CONFIGS[0], "int4"), (CONFIGS[1], "mxfp4"), (CONFIGS[6], "int4"), (CONFIGS[7], "mxfp4")]
+OFTEN = [(CONFIGS[0], "int4"), (CONFIGS[2], "mxfp4"), (CONFIGS[7], "int4"), (CONFIGS[8], "mxfp4")]
 
 
 @pytest.mark.parametrize(("config", "format"), in_turns(CONFIGS, ["int4", "mxfp4"], often=OFTEN))
@@ -229,6 +236,50 @@ def test_what_is_not_decoded_is_not_rounded(
     for epilogue in (None, lapidist.epilogues.scaled(factor=1.0)):
         found = quantised.matmul(x, packed, epilogue=epilogue, device="machine", decode=False)
         require_near(found, x, weight)
+
+
+# eights of rows, warps, tiles ahead and sixteens of columns: warps without a block, and turns that end early
+SKINNY = [(1, 3, 2, 2), (1, 8, 1, 4), (2, 4, 2, 2), (1, 2, 3, 4)]
+FORMATS = [
+    ("int4", {"group": 128}),
+    ("int4", {"group": 64, "zero_points": True}),
+    ("mxfp4", {}),
+    ("int8", {}),
+]
+
+
+@pytest.mark.parametrize(("config", "case"), in_turns(SKINNY, FORMATS))
+def test_tiles_of_more_columns(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, case: Any
+) -> None:
+    monkeypatch.setattr(products, "skinny_config", lambda *_: launches.Skinny(*config))
+    k, n, m = 1152, 134, 8 * config[0] - 5  # a warp loads in three turns
+    packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), case[0], **case[1])
+    x = activations(rng, m, k, "bfloat16")
+    monkeypatch.setattr(MachineBackend, "chip", chip_named("h200" if m <= 4 else "a100"))
+    with sanitized(sum(config)):
+        result = product(x, packed, device="machine", decode=False)
+    require_near(result, x, quantised.unpack(packed, "float64"))
+
+
+# n, and what took the least time on an H200: warps, tiles ahead, sixteens of columns, blocks on an SM
+FASTEST = {6144: (16, 1, 1, 3), 4096: (16, 2, 1, 2), 8192: (16, 1, 2, 2), 28672: (4, 3, 2, 7)}
+
+
+def test_places_of_blocks_are_filled() -> None:
+    for n, config in FASTEST.items():
+        assert launches.skinny_config(Rows(1, n), INT4._replace(n=n), 132) == (1, *config)
+    eight_bits = Weight(4096, 28672, "int8", 128, "bfloat16", False, "bfloat16")
+    assert launches.skinny_config(Rows(1, 28672), eight_bits, 132) == (1, 8, 3, 1, 4)
+
+
+@pytest.mark.survey
+@pytest.mark.parametrize("config", launches.EIGHT_ROWS)
+def test_registers_hold_all_blocks_of_an_sm(config: launches.Skinny) -> None:
+    binary = launches.multiplying(Rows(1, 512), INT4, End(), config, "sm_90a").binary
+    assert "0 bytes spill stores" in binary.log
+    used = int(re.findall(r"Used (\d+) registers", binary.log)[-1])
+    assert -(-used // 8) * 8 * 32 * config.warps * config.resident <= streamed_configs.REGISTERS_OF_SM
 
 
 @pytest.mark.parametrize("rows", sorted(streamed_configs.COSTS_OF[2]))

@@ -109,6 +109,7 @@ __device__ __forceinline__ void copy4_async(T* smem, const T* from, int last) {
 // A value that the compiler must take for a new one; no instruction.
 __device__ __forceinline__ void opaque(float& value) { asm volatile("" : "+f"(value)); }
 __device__ __forceinline__ void opaque(unsigned& value) { asm volatile("" : "+r"(value)); }
+__device__ __forceinline__ void opaque(long long& value) { asm volatile("" : "+l"(value)); }
 __device__ __forceinline__ void opaque(double& value) { asm volatile("" : "+d"(value)); }
 
 // Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t

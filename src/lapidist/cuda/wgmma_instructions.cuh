@@ -100,24 +100,27 @@ typedef unsigned Fragment[4];
 template <int N>
 struct Wgmma;
 
-#define SUMS_8(i) SUM(i), SUM(i + 1), SUM(i + 2), SUM(i + 3), SUM(i + 4), SUM(i + 5), SUM(i + 6), SUM(i + 7)
-#define SUMS_16 SUMS_8(0)
-#define SUMS_32 SUMS_16, SUMS_8(8)
-#define SUMS_48 SUMS_32, SUMS_8(16)
-#define SUMS_64 SUMS_48, SUMS_8(24)
-#define SUMS_80 SUMS_64, SUMS_8(32)
-#define SUMS_96 SUMS_80, SUMS_8(40)
-#define SUMS_112 SUMS_96, SUMS_8(48)
-#define SUMS_128 SUMS_112, SUMS_8(56)
-#define SUMS_144 SUMS_128, SUMS_8(64)
-#define SUMS_160 SUMS_144, SUMS_8(72)
-#define SUMS_176 SUMS_160, SUMS_8(80)
-#define SUMS_192 SUMS_176, SUMS_8(88)
+#define SUMS_FROM(i) \
+  SUM(i), SUM(i + 1), SUM(i + 2), SUM(i + 3), SUM(i + 4), SUM(i + 5), SUM(i + 6), SUM(i + 7)
+#define SUMS_8 SUM(0), SUM(1), SUM(2), SUM(3)
+#define SUMS_16 SUMS_FROM(0)
+#define SUMS_32 SUMS_16, SUMS_FROM(8)
+#define SUMS_48 SUMS_32, SUMS_FROM(16)
+#define SUMS_64 SUMS_48, SUMS_FROM(24)
+#define SUMS_80 SUMS_64, SUMS_FROM(32)
+#define SUMS_96 SUMS_80, SUMS_FROM(40)
+#define SUMS_112 SUMS_96, SUMS_FROM(48)
+#define SUMS_128 SUMS_112, SUMS_FROM(56)
+#define SUMS_144 SUMS_128, SUMS_FROM(64)
+#define SUMS_160 SUMS_144, SUMS_FROM(72)
+#define SUMS_176 SUMS_160, SUMS_FROM(80)
+#define SUMS_192 SUMS_176, SUMS_FROM(88)
 #define SUMS_200 SUMS_192, SUM(96), SUM(97), SUM(98), SUM(99)
-#define SUMS_208 SUMS_192, SUMS_8(96)
-#define SUMS_224 SUMS_208, SUMS_8(104)
-#define SUMS_240 SUMS_224, SUMS_8(112)
-#define SUMS_256 SUMS_240, SUMS_8(120)
+#define SUMS_208 SUMS_192, SUMS_FROM(96)
+#define SUMS_224 SUMS_208, SUMS_FROM(104)
+#define SUMS_240 SUMS_224, SUMS_FROM(112)
+#define SUMS_256 SUMS_240, SUMS_FROM(120)
+#define NAMES_8 "%0, %1, %2, %3"
 #define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_32 NAMES_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_48 NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -155,6 +158,7 @@ struct Wgmma;
                    "r"(A[1]), "r"(A[2]), "r"(A[3]));                                                     \
     }                                                                                                    \
   };
+WGMMA(8, 4, 5, 6, 7, 8, 9)
 WGMMA(16, 8, 9, 10, 11, 12, 13)
 WGMMA(32, 16, 17, 18, 19, 20, 21)
 WGMMA(48, 24, 25, 26, 27, 28, 29)

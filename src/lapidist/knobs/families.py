@@ -302,6 +302,7 @@ FEW_BITS: Knobs = (
 )
 CONVERTED: Knobs = (THREADS, Knob("X", "the type of x", None, TYPE), Knob("T", "of its results", None, TYPE))
 DECODED: Knobs = (*FEW_BITS, GROUP, Knob("CODES_ALONE", "1: codes in e4m3, without factors", 0))
+RESIDENT = Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers")
 SKINNY: Knobs = (
     *FEW_BITS,
     Knob("X", "the type of x, which is multiplied as T", same_as("T"), TYPE),
@@ -311,7 +312,9 @@ SKINNY: Knobs = (
     Knob("BIAS", "1: a number for each column is added"),
     GROUP,
     Knob("ROWS_OF_8", "eights of rows of x"),
+    Knob("SIXTEENS", "sixteens of columns of a tile"),
     Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
+    RESIDENT,
     *MODES,
     *REDUCTION,
     *EPILOGUE,
@@ -332,7 +335,7 @@ STREAMED: Knobs = (
     Knob("ROWS_OF_BOX", "rows of x that a copy of TMA brings"),
     Knob("PARTS", "blocks of a cluster, which share k"),
     Knob("BLOCKS", "64 steps of k, of a stage: 2, or 4 where k is a multiple of 256"),
-    Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),
+    RESIDENT,
     Knob(
         "INEXACT",
         "1: columns alone whose codes quantised/decoded.cu rounded; blocks have further rows",

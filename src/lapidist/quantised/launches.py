@@ -26,6 +26,7 @@ from lapidist.quantised.kernel_parameters import (
     packed_with,
     parameters_with,
 )
+from lapidist.quantised.number_formats import BLOCK, FORMATS
 from lapidist.quantised.streamed_configs import REGISTERS_LEFT, Streamed
 from lapidist.quantised.weight_facts import Weight
 
@@ -109,20 +110,35 @@ def streaming(
     )
 
 
-# Of eight rows: warps that share k, and tiles ahead, by how many blocks an SM is to hold. Registers let an SM
-# hold three blocks of 16 warps with one tile on its way, two with three. On an H200 one row by 6144 x 4096 in
-# int4 took 5.7 us by 16 warps, one ahead, and 8.2 with two, whose blocks come in waves.
-BY_BLOCKS_OF_SM = {2: (16, 3), 3: (16, 1), 4: (8, 3)}
-# Of more rows, tiles of 64 columns: with many of them eight warps share k, and four with so many more.
-MANY_TILES, MANY_WAVES = 96, 1024
-
-
 class Skinny(NamedTuple):
-    """A config of skinny: eights of rows of a block, warps that share k, and tiles on their way."""
+    """A config of skinny: eights of rows of a block, warps that share k, tiles on their way, and sixteens of
+    columns of a tile. Then blocks on an SM at once, for which registers are saved.
+    """
 
     eights: int
     warps: int
     depth: int
+    sixteens: int = 1
+    resident: int = 1
+
+    def filled(self, tiles: int, multiprocessors: int) -> float:
+        """The part of the places of blocks that have one, in all waves."""
+        blocks, slots = 4 * tiles // self.sixteens, multiprocessors * self.resident
+        return blocks / (slots * -(-blocks // slots))
+
+
+# Of eight rows, and how fast they are on an H200 where all places are filled. One row by 8192 x 28672 in int4
+# took 30.3 us by tiles of 32 columns, and 33.9 by tiles of 16 with as many warps on their way.
+EIGHT_ROWS = {
+    Skinny(1, 16, 2, 1, 2): 0.82,
+    Skinny(1, 16, 1, 1, 3): 0.82,
+    Skinny(1, 8, 3, 1, 4): 0.95,
+    Skinny(1, 16, 1, 2, 2): 1.0,
+    Skinny(1, 4, 3, 2, 7): 1.0,
+    Skinny(1, 8, 1, 4, 4): 1.1,
+}
+# Of more rows, tiles of 64 columns: with many of them eight warps share k, and four with so many more.
+MANY_TILES, MANY_WAVES = 96, 1024
 
 
 def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
@@ -130,13 +146,24 @@ def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
     enough = (count for count in (1, 2, 4) if 8 * count >= rows.expected and rows.fit_blocks(8 * count))
     eights = next(enough, MOST_EIGHTS)
     tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
-    of_sm = -(-4 * tiles // multiprocessors)
-    if eights == 1 and of_sm <= max(BY_BLOCKS_OF_SM):
-        most, depth = BY_BLOCKS_OF_SM[max(of_sm, min(BY_BLOCKS_OF_SM))]
+    if eights == 1:
+        fitting = [config for config in EIGHT_ROWS if fits_registers(config, weight)]
+        best = max(fitting, key=lambda each: EIGHT_ROWS[each] * each.filled(tiles, multiprocessors))
     else:
         most = 4 if tiles >= MANY_WAVES else 8 if eights > 4 or tiles >= MANY_TILES else 16
-        depth = 3 if eights == 1 else 2
-    return Skinny(eights, min(most, max(1, weight.blocks)), depth)
+        best = Skinny(eights, most, 2)
+    return best._replace(warps=min(best.warps, max(1, weight.blocks)))
+
+
+def fits_registers(config: Skinny, weight: Weight) -> bool:
+    """Whether the assembler spills none. Codes of 8 bits take twice as many, and wide tiles gain nothing."""
+    if config.sixteens == 1:
+        return True
+    if FORMATS[weight.format].bits > 4:
+        return False
+    if config.resident == 2:
+        return True
+    return not weight.zeros and (config.sixteens < 4 or weight.format != "int4" or weight.group == 2 * BLOCK)
 
 
 @lru_cache(maxsize=256)
@@ -144,14 +171,15 @@ def multiplying(
     rows: Rows, weight: Weight, end: End, config: Skinny, architecture: str, assembled: bool = True
 ) -> Launch:
     knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | rows.modes.defines()
-    knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
+    knobs |= {"ROWS_OF_8": config.eights, "SIXTEENS": config.sixteens, "TILES_AHEAD": config.depth}
+    knobs["RESIDENT"] = config.resident
     if weight.out:
         knobs["Out"] = TYPES[weight.out].c_type
     named = SKINNY_BYTES if weight.x_bytes == 1 else SKINNY
     parameters = parameters_with(named, rows.modes, end.operands)
     numbers = {"a_row": weight.steps, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
-    grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
+    grid = 4 * tiles_of(weight.n) // config.sixteens, rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)
     return Launch(
         binary,

@@ -76,6 +76,7 @@ class Costs(NamedTuple):
 
 
 COSTS = {
+    8: Costs(0.14, 0.40, 0.15),
     16: Costs(0.15, 0.42, 0.15),
     32: Costs(0.20, 0.36, 0.10),
     64: Costs(0.22, 0.31, 0.39),
@@ -95,11 +96,16 @@ DEEP, ROWS_OF_DEEP = 0.85, 64
 # Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
 # sums of each group leave the tensor core. In 16 bits the tensor core hides them beside 128 rows and more.
 SMALL_GROUPS = {2: (1.28, 1.17), 1: (1.9, 1.5)}
+# Some groups have more rows than are expected, and a second block reads the weight again: 48 rows of eight
+# groups of 4096 x 7168 in int4 took 38 us by blocks of 16, and 44 by blocks of 8.
+LEAST_OF_GROUPS = 16
+# Microseconds of an SM for each block and 128 steps of gathered rows, which warps copy: wide blocks win.
+OF_GATHERED = 0.03
 # Of so many blocks, clusters that an H200 runs at once with a block on each SM: GPCs hold clusters whole.
 CLUSTERS, SMS = {1: 132, 2: 66, 3: 42, 4: 31, 6: 19, 8: 15}, 132
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
 BLOCKS_OF_SM = {
-    **dict.fromkeys((16, 32), ((1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (4, 1))),
+    **dict.fromkeys((8, 16, 32), ((1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (4, 1))),
     64: ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1)),
     128: ((1, 1), (1, 2), (2, 1)),
     **dict.fromkeys(WIDE, ((2, 1),)),
@@ -127,7 +133,8 @@ def streamed_config(rows: Rows, weight: Weight, multiprocessors: int, exact: boo
 
 def lines_of(rows: Rows, weight: Weight, exact: bool) -> list[int]:
     """How many rows of x a block may have: the fewest that are enough, or any of the most."""
-    enough = (count for count in COSTS if count >= rows.expected and rows.fit_blocks(count))
+    least = 8 if rows.ragged is None else LEAST_OF_GROUPS
+    enough = (count for count in COSTS if count >= max(least, rows.expected) and rows.fit_blocks(count))
     wide = [count for count in COSTS_OF[weight.x_bytes] if count > NARROW]
     most = [NARROW, *wide] if takes_wide_blocks(rows, weight, exact) else [NARROW]
     fitting = [count for count in most if rows.fit_blocks(count)]
@@ -162,5 +169,7 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     of_chip = max(1, CLUSTERS[config.parts] * multiprocessors // SMS)  # with a block on each SM
     rounds, rest = divmod(clusters, of_chip * config.resident)
     turns = [config.resident] * rounds + [-(-rest // of_chip)] * (rest > 0)
+    if rows.modes.gather_a:
+        work += OF_GATHERED
     begin = costs.begin + costs.part * config.parts
     return sum(begin + stages * max(wait, work * blocks) for blocks in turns)

@@ -3,12 +3,11 @@
 #include "config.cuh"
 #include "quantised/stages.cuh"
 
-// Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them. So
-// they are by those of nvfp4, and by those of any format where a block has so many rows that registers hold one
-// set of sums: products of codes and factors then round, as in quantised/decoded.cu.
-constexpr bool POWERS = FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0;
-constexpr bool ROUNDED = BN > 128 && GROUP != 0 && !POWERS && FORMAT != NVFP4;
-constexpr bool FOLDED = POWERS || FORMAT == NVFP4 || ROUNDED;
+// Codes are multiplied by their factors (quantised/decode.cuh). So they are by factors of any format where a block has
+// so many rows that registers hold one set of sums: products of codes and factors then round, as in
+// quantised/decoded.cu.
+constexpr bool ROUNDED = BN > 128 && GROUP != 0 && !FOLDS<T>;
+constexpr bool FOLDED = FOLDS<T> || ROUNDED;
 template <typename One, typename Other>
 constexpr bool SAME = false;
 template <typename One>
@@ -35,23 +34,9 @@ struct Decoded {
                                          int block) {
     unsigned zeros[GROUPS][2], larger[GROUPS][2];
     zero_points(stage, place, block, zeros);
-#pragma unroll
-    for (int group = 0; group < GROUPS; ++group) {
-      if constexpr (FORMAT == NVFP4) by_factors<T>(loaded.scales, group, larger[group]);
-      else larger[group][0] = larger[group][1] = Decode<T>::LARGER;
-    }
-    if constexpr (POWERS) {
-      // 2^126 by a factor up to 1 is one power of two. Others, which are rare, follow 2^126.
-      const unsigned four = reinterpret_cast<const unsigned&>(loaded.scales);
-      unsigned powers[GROUPS][2];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        powers[i / 2][i % 2] = (four >> 8 * i & 0xFF) * 0x800080u + (126u << 7) * 0x10001u;
-      decode_by(loaded, zeros, powers);
-      if (!__any_sync(0xffffffffu, four & 0x80808080u)) return;
-    }
+    const bool again = powers_of<T>(loaded.scales, larger);
     decode_by(loaded, zeros, larger);
-    if (ROUNDED || POWERS) multiply_again(loaded.scales);
+    if (ROUNDED || again) multiply_again(loaded.scales);
   }
   __device__ __forceinline__ void decode_by(const Loaded& loaded, const unsigned (&zeros)[GROUPS][2],
                                             const unsigned (&larger)[GROUPS][2]) {
@@ -71,11 +56,7 @@ struct Decoded {
   }
   __device__ __forceinline__ void multiply_again(const Scales& scales) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const float factor = factor_of(scales.at[i / 8 % GROUPS][i % 2]);
-      at[i / 4][i % 4] = product(Decode<T>::pair_of(at[i / 4][i % 4]),
-                                 Decode<T>::pair_of(Decode<T>::of_floats(factor, factor)));
-    }
+    for (int step = 0; step < 4; ++step) multiply_by<T>(scales, step * GROUPS / 4, at[step]);
   }
 };
 

@@ -163,14 +163,44 @@ struct alignas(2 * Groups * sizeof(V)) OfColumns {
   V at[Groups][2];
 };
 
-// Powers of two by which e2m1 of a group is multiplied, and factors of e4m3: products of both are exact. LEFT of
-// these is what sums are multiplied by, with the factor of the whole weight.
+// Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them. So
+// they are by those of nvfp4.
+template <typename T>
+constexpr bool POWERS = FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0;
+template <typename T>
+constexpr bool FOLDS = POWERS<T> || FORMAT == NVFP4;
+
+// What e2m1 of each group is multiplied by. Of mxfp4, 2^126 by a factor up to 1 is one power of two; factors above, which
+// are rare, follow 2^126: true, for a whole warp. Of nvfp4, powers by factors of e4m3 are exact; LEFT of these is what
+// sums are multiplied by, with the factor of the whole weight.
 template <typename T, typename Scales>
-__device__ __forceinline__ void by_factors(const Scales& scales, int group, Pair (&larger)[2]) {
+__device__ __forceinline__ bool powers_of(const Scales& scales, Pair (&larger)[GROUPS][2]) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float factor = factor_of(scales.at[group][i]) * Decode<T>::BY_FACTOR;
-    larger[i] = Decode<T>::of_floats(factor, factor);
+  for (int i = 0; i < 2 * GROUPS; ++i) larger[i / 2][i % 2] = Decode<T>::LARGER;
+  if constexpr (FORMAT == NVFP4) {
+#pragma unroll
+    for (int i = 0; i < 2 * GROUPS; ++i) {
+      const float factor = factor_of(scales.at[i / 2][i % 2]) * Decode<T>::BY_FACTOR;
+      larger[i / 2][i % 2] = Decode<T>::of_floats(factor, factor);
+    }
+  }
+  if constexpr (POWERS<T>) {
+    const unsigned four = reinterpret_cast<const unsigned&>(scales);
+    if (__any_sync(0xffffffffu, four & 0x80808080u)) return true;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      larger[i / 2][i % 2] = (four >> 8 * i & 0xFF) * 0x800080u + (126u << 7) * 0x10001u;
+  }
+  return false;
+}
+
+// Factors of a group multiply a fragment of its codes.
+template <typename T, typename Scales>
+__device__ __forceinline__ void multiply_by(const Scales& scales, int group, Pair (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float factor = factor_of(scales.at[group][i % 2]);
+    a[i] = product(Decode<T>::pair_of(a[i]), Decode<T>::pair_of(Decode<T>::of_floats(factor, factor)));
   }
 }
 template <typename T>

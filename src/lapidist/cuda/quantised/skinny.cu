@@ -1,9 +1,10 @@
-// D = x W for few rows of x, W in few bits: each warp streams tiles of 16 columns of W through registers and
-// decodes them into the A of mma.sync; x is its B. Warps of a block share k, and add up in shared memory.
+// D = x W for few rows of x, W in few bits: each warp streams tiles of 16 SIXTEENS columns of W through registers
+// and decodes them into the A of mma.sync; x is its B. Warps of a block share k, and add up in shared memory.
 //
-//     block     16 columns of W x 8 ROWS_OF_8 rows of x, all of k
+//     block     16 SIXTEENS columns of W x 8 ROWS_OF_8 rows of x, all of k
 //     warp w    blocks of 64 steps of k: w, w + WARPS, ...; TILES_AHEAD of them on their way
 #include "config.cuh"
+#include "ptx.cuh"
 #include "quantised/decode.cuh"
 #include "quantised/finish.cuh"
 #include "quantised/rows.cuh"
@@ -13,19 +14,27 @@
 
 using namespace quantised;
 
-constexpr int BLOCK = 64, COLS = 16, ROWS = 8 * ROWS_OF_8;
+constexpr int BLOCK = 64, COLS = 16 * SIXTEENS, ROWS = 8 * ROWS_OF_8;
 // Rows of x have registers for the next block, too, where there are few: else each product waits for the L1.
 constexpr int X_AHEAD = ROWS_OF_8 <= 2 && TILES_AHEAD % 2 == 0 ? 2 : 1;
 typedef Codes<FORMAT> Tile;
 
-// Where a lane's part of each eight rows of x begins. The last row stands for those that do not exist.
+// Where a lane's part of each eight rows of x is, at the warp's next blocks. The last row stands for those that do
+// not exist. Places move along: from numbers of blocks the compiler else computes addresses anew for each.
 struct Lines {
   const X* at[ROWS_OF_8];
   __device__ __forceinline__ Lines(const X* x, i64 step, int first, int last, int g, int t,
                                    const Modes& modes) {
 #pragma unroll
-    for (int i = 0; i < ROWS_OF_8; ++i)
-      at[i] = x + row_of_x(modes, min_of(first + 8 * i + g, last - 1)) * step + 2 * t;
+    for (int i = 0; i < ROWS_OF_8; ++i) {
+      i64 place = row_of_x(modes, min_of(first + 8 * i + g, last - 1)) * step + 2 * t;
+      opaque(place);  // of a pointer the compiler would forget that it is a global one
+      at[i] = x + place;
+    }
+  }
+  __device__ __forceinline__ void advance(int blocks) {
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_8; ++i) at[i] += blocks * BLOCK;
   }
 };
 
@@ -76,43 +85,86 @@ typedef OfColumns<Scale, GROUPS> Scales;
 typedef OfColumns<unsigned char, GROUPS> Zeros;
 
 struct Stage {
-  Tile codes;
-  OnItsWay<Scales> scales;
-  OnItsWay<Zeros> zeros;
-  __device__ __forceinline__ unsigned zero(int group, int column) const {
-    return ZEROS ? zeros.value().at[group][column] : 8;
+  Tile codes[SIXTEENS];
+  OnItsWay<Scales> scales[SIXTEENS];
+  OnItsWay<Zeros> zeros[SIXTEENS];
+  __device__ __forceinline__ unsigned zero(int sixteen, int group, int column) const {
+    return ZEROS ? zeros[sixteen].value().at[group][column] : 8;
   }
 };
 
-// Where a lane's codes and factors of a block of k begin.
+// Where a lane's codes and factors are, at the warp's block `block`.
 struct Place {
+  // Blocks that share a factor. Of columns with one factor each there is one group.
+  static constexpr int SHARE = GROUP > BLOCK ? GROUP / BLOCK : 1;
+  static constexpr bool MOVES = GROUP > 0 && WARPS % SHARE == 0;
   const uint4* codes;
   const Scales* scales;
   const Zeros* zeros;
-  // Of columns with one factor each there is one group.
-  __device__ __forceinline__ static int group_at(int block) {
-    return GROUP == 0 ? 0 : block / max_of(1, GROUP / BLOCK) * 32;
-  }
-  __device__ __forceinline__ void load(Stage& stage, int block) const {
+  int block;
+  __device__ __forceinline__ static int lines_to(int block) { return GROUP == 0 ? 0 : block / SHARE * 32; }
+  __device__ __forceinline__ Place(const uint4* codes, const Scales* scales, const Zeros* zeros, int block)
+      : codes(codes + static_cast<i64>(block) * 128 * Tile::VECTORS),
+        scales(scales + (MOVES ? lines_to(block) : 0)),
+        zeros(zeros + (MOVES ? lines_to(block) : 0)),
+        block(block) {}
+  __device__ __forceinline__ void load(Stage& stage, int ahead) const {
 #pragma unroll
-    for (int i = 0; i < Tile::VECTORS; ++i)
-      stage.codes.at[i] = __ldcs(codes + (static_cast<i64>(block) * 4 * Tile::VECTORS + i) * 32);
-    stage.scales.load(scales + group_at(block));
-    if constexpr (ZEROS) stage.zeros.load(zeros + group_at(block));
+    for (int q = 0; q < SIXTEENS; ++q)
+#pragma unroll
+      for (int i = 0; i < Tile::VECTORS; ++i)
+        stage.codes[q].at[i] = __ldcs(codes + ((ahead * 4 + q) * Tile::VECTORS + i) * 32);
+    const int line = lines_to(MOVES ? ahead : block + ahead);
+#pragma unroll
+    for (int q = 0; q < SIXTEENS; ++q) {
+      stage.scales[q].load(scales + line + q * 8);
+      if constexpr (ZEROS) stage.zeros[q].load(zeros + line + q * 8);
+    }
+  }
+  __device__ __forceinline__ void advance(int blocks) {
+    codes += blocks * 128 * Tile::VECTORS;
+    if constexpr (MOVES) scales += lines_to(blocks), zeros += lines_to(blocks);
+    block += blocks;
   }
   // To the L2, the codes of a warp's first blocks: a launch before this one may still write.
-  __device__ __forceinline__ void prefetch(int warp, int lane, int blocks) const {
+  __device__ __forceinline__ void prefetch(int lane, int blocks) const {
 #if __CUDA_ARCH__ >= 900
-    const int block = warp + lane * WARPS;
-    if (lane < TILES_AHEAD && block < blocks)
-      bulk_prefetch(
-          reinterpret_cast<unsigned long long>(codes - lane + static_cast<i64>(block) * 128 * Tile::VECTORS),
-          512 * Tile::VECTORS);
+    if (lane < TILES_AHEAD && block + lane * WARPS < blocks)
+      bulk_prefetch(reinterpret_cast<unsigned long long>(codes - lane + lane * WARPS * 128 * Tile::VECTORS),
+                    512 * SIXTEENS * Tile::VECTORS);
 #endif
   }
 };
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+// Products of 64 steps of k and 16 columns. Where codes have their factors, sums of all groups are one.
+__device__ __forceinline__ void multiply(const Stage& stage, int sixteen, const Activations& x,
+                                         float (&sums)[ROWS_OF_8][4]) {
+  const Scales scales = stage.scales[sixteen].value();
+  Pair larger[GROUPS][2];
+  const bool again = powers_of<T>(scales, larger);
+#pragma unroll
+  for (int group = 0; group < GROUPS; ++group) {
+    const unsigned of_columns[2] = {stage.zero(sixteen, group, 0), stage.zero(sixteen, group, 1)};
+    float of_group[ROWS_OF_8][4] = {};
+#pragma unroll
+    for (int s = 0; s < 4 / GROUPS; ++s) {
+      const int step = group * (4 / GROUPS) + s;
+      Pair a[4];
+      stage.codes[sixteen].template decode<T>(step, of_columns, larger[group], a);
+      if (POWERS<T> && again) multiply_by<T>(scales, group, a);
+#pragma unroll
+      for (int j = 0; j < ROWS_OF_8; ++j)
+        Decode<T>::multiply(FOLDS<T> ? sums[j] : of_group[j], a, x.at[j][2 * step], x.at[j][2 * step + 1]);
+    }
+    if constexpr (FOLDS<T>) continue;
+#pragma unroll
+    for (int j = 0; j < ROWS_OF_8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[j][e] += factor_of(scales.at[group][e / 2]) * of_group[j][e];
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
     skinny(const X* A, const uint4* B, const Out* C, Out* D, const Scales* scales, const Zeros* zeros,
            i64 a_row, i64 d_row, int m, int n, int blocks,
            const float* weights X_FACTORS_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
@@ -124,15 +176,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #endif
   Rows rows;
   if (!find_rows<ROWS>(RAGGED_PASSED, m, rows)) return;
-  const int first = rows.begin, last = rows.end, quarter = blockIdx.x % 4;
-  const i64 tile = rows.group * (gridDim.x / 4) + blockIdx.x / 4;
+  const int first = rows.begin, last = rows.end, sixteen = blockIdx.x * SIXTEENS, quarter = sixteen % 4;
+  const i64 tile = rows.group * (gridDim.x * SIXTEENS / 4) + sixteen / 4;
   const int groups = GROUP == 0 ? 1 : blocks / max_of(1, GROUP / BLOCK);
   const i64 factors = (tile * groups * 4 + quarter) * 8 + g;
-  const Place place = {B + (tile * blocks * 4 + quarter) * 32 * Tile::VECTORS + lane, scales + factors,
-                       zeros + factors};
+  Place place(B + (tile * blocks * 4 + quarter) * 32 * Tile::VECTORS + lane, scales + factors,
+              zeros + factors, warp);
 #if __CUDA_ARCH__ >= 900
   if constexpr (!RAGGED) {
-    place.prefetch(warp, lane, blocks);
+    place.prefetch(lane, blocks);
     wait_for_last_launch();
   }
 #endif
@@ -140,50 +192,34 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   Stage stages[TILES_AHEAD];
 #pragma unroll
   for (int i = 0; i < TILES_AHEAD; ++i)
-    if (warp + i * WARPS < blocks) place.load(stages[i], warp + i * WARPS);
+    if (warp + i * WARPS < blocks) place.load(stages[i], i * WARPS);
   Activations x[X_AHEAD];
-  const Lines lines(A, a_row, first, last, g, t, MODES_PASSED);
-  if constexpr (X_AHEAD > 1) x[0].read(lines, min_of(warp, blocks - 1));
+  Lines lines(A, a_row, first, last, g, t, MODES_PASSED);
+  lines.advance(min_of(warp, blocks - 1));
+  if constexpr (X_AHEAD > 1) x[0].read(lines, 0);
 
-  float sums[ROWS_OF_8][4] = {};
-  for (int begin = warp; begin < blocks; begin += WARPS * TILES_AHEAD) {
+  float sums[SIXTEENS][ROWS_OF_8][4] = {};
+  while (place.block < blocks) {
 #pragma unroll
     for (int i = 0; i < TILES_AHEAD; ++i) {
-      const int block = begin + i * WARPS, next = block + (X_AHEAD - 1) * WARPS;
+      const int block = place.block + i * WARPS;
       if (block >= blocks) break;
-      x[(i + X_AHEAD - 1) % X_AHEAD].read(lines, min_of(next, blocks - 1));
+      if (X_AHEAD == 1 || block + WARPS < blocks)
+        x[(i + X_AHEAD - 1) % X_AHEAD].read(lines, (i + X_AHEAD - 1) * WARPS);
 #pragma unroll
-      for (int group = 0; group < GROUPS; ++group) {
-        const unsigned of_columns[2] = {stages[i].zero(group, 0), stages[i].zero(group, 1)};
-        float of_group[ROWS_OF_8][4] = {};
-        Pair larger[2] = {Decode<T>::LARGER, Decode<T>::LARGER};
-        if constexpr (FORMAT == NVFP4) by_factors<T>(stages[i].scales.value(), group, larger);
-#pragma unroll
-        for (int s = 0; s < 4 / GROUPS; ++s) {
-          const int step = group * (4 / GROUPS) + s;
-          Pair a[4];
-          stages[i].codes.template decode<T>(step, of_columns, larger, a);
-#pragma unroll
-          for (int j = 0; j < ROWS_OF_8; ++j) {
-            Decode<T>::multiply(FORMAT == NVFP4 ? sums[j] : of_group[j], a, x[i % X_AHEAD].at[j][2 * step],
-                                x[i % X_AHEAD].at[j][2 * step + 1]);
-          }
-        }
-        if constexpr (FORMAT == NVFP4) continue;  // the codes have their factors
-#pragma unroll
-        for (int j = 0; j < ROWS_OF_8; ++j)
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            sums[j][e] += factor_of(stages[i].scales.value().at[group][e / 2]) * of_group[j][e];
-      }
-      if (block + WARPS * TILES_AHEAD < blocks) place.load(stages[i], block + WARPS * TILES_AHEAD);
+      for (int q = 0; q < SIXTEENS; ++q) multiply(stages[i], q, x[i % X_AHEAD], sums[q]);
+      if (block + WARPS * TILES_AHEAD < blocks) place.load(stages[i], (i + TILES_AHEAD) * WARPS);
     }
+    place.advance(WARPS * TILES_AHEAD);
+    lines.advance(WARPS * TILES_AHEAD);
   }
 
 #pragma unroll
-  for (int j = 0; j < ROWS_OF_8; ++j)
+  for (int at = 0; at < SIXTEENS * ROWS_OF_8; ++at) {
+    const int q = at / ROWS_OF_8, j = at % ROWS_OF_8;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][g + e / 2 * 8] = sums[j][e];
+    for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][16 * q + g + e / 2 * 8] = sums[q][j][e];
+  }
   __syncthreads();
   const float of_all = factor_of_all<T>(weights, rows.group);
   const Target<Out> target{C, D, d_row, rows.group, last, n, EPILOGUE_PASSED, MODES_PASSED};

@@ -188,7 +188,7 @@ struct Boxes {
 // Rows of x by their indices, as of the tokens of experts. TMA loads neighbours alone, so all warps that load copy
 // them, 16 bytes a lane, to the places that its swizzle gives. The last row stands for those that do not exist.
 struct GatheredRows {
-  static constexpr int ARRIVALS = 32 * LOADERS, AT_ONCE = 4 * LOADERS, COPIES = BN / AT_ONCE;
+  static constexpr int ARRIVALS = 32 * LOADERS, AT_ONCE = 4 * LOADERS, COPIES = (BN + AT_ONCE - 1) / AT_ONCE;
   const char* x;  // the lane's place in a row
   i64 line;       // bytes of a row; steps of the codes behind it are zeros
   int place;      // of the lane's first copy, in a box
@@ -223,6 +223,7 @@ struct GatheredRows {
   }
 };
 constexpr bool GATHERS = GATHER_A > 0;
+static_assert(!GATHERS || BN >= GatheredRows::AT_ONCE, "copies fill a block of rows");
 typedef Choose<GATHERS, GatheredRows, Boxes>::Type RowsOfX;
 
 // Of the rest a stage has so many loads: codes, factors, zero points.

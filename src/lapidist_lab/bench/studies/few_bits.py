@@ -51,9 +51,14 @@ LAYERS = {
     (2048, 768): "Qwen3-30B, an expert's down",
     (4096, 7168): "DeepSeek-V3, an expert's gate and up",
     (7168, 2048): "DeepSeek-V3, an expert's down",
+    (8192, 81920): "Llama-70B, out, ten times as deep",
 }
 ROWS = 1, 8, 16, 64, 256, 4096
-CASES = [Case(m, n, k, "bfloat16", "rc") for n, k in LAYERS for m in ROWS]
+*OF_MODELS, DEEP = LAYERS
+CASES = [
+    *(Case(m, *layer, "bfloat16", "rc") for layer in OF_MODELS for m in ROWS),
+    Case(1, *DEEP, "bfloat16", "rc"),
+]
 
 
 class FewBitsInputs(Inputs):

@@ -94,14 +94,15 @@ class Decoder:
         return way.product(norm(x), way.head)
 
     def attended(self, qkv: Any, cache: Any) -> Any:
-        """The token's key and value are written behind those of the cache."""
+        """The token's key and value are written behind those of the cache, in one copy."""
         import torch
 
         heads, shared = self.shape.heads, self.shape.shared
         parts = qkv.unflatten(-1, (heads + 2 * shared, -1)).transpose(1, 2)
-        q, k, v = parts.split((heads, shared, shared), 1)
-        keys, values = cache[:, : len(q)]
-        keys[:, :, PAST:], values[:, :, PAST:] = k, v
+        q, of_token = parts.split((heads, 2 * shared), 1)
+        here = cache[:, : len(q)]
+        here[:, :, :, PAST:] = of_token.unflatten(1, (2, shared)).transpose(0, 1)
+        keys, values = here
         attention = torch.nn.functional.scaled_dot_product_attention
         return attention(q, keys, values, enable_gqa=True).transpose(1, 2).flatten(2)
 
