@@ -13,6 +13,7 @@ import pytest
 from cuda_programs import fat_ptx, ptx
 from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
+from lapidist.machine import schedule_budget
 from lapidist.machine.programs import kernel_runs
 from lapidist.machine.programs.chip_answers import PROPERTIES_BYTES, blocks_per_sm
 from lapidist.machine.programs.device_memory import DEVICE, MANAGED, PINNED, DeviceMemory
@@ -322,7 +323,7 @@ def test_the_budget_of_schedules_follows_what_warps_run_in_step(
     assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
     assert program.rules() == ["budget"]
     program.runs.judges.clear()
-    monkeypatch.setattr(kernel_runs, "COUNTED_FROM", 4)
+    monkeypatch.setattr(schedule_budget, "COUNTED_FROM", 4)
     assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
     assert program.rules() == []
 
@@ -333,7 +334,7 @@ def test_a_launch_of_many_warps_without_end_runs_on_no_schedule(
     x, sums = program.allocate(64), program.allocate(64)
     program.load(ptx(), "partial")
     program.runs.budget, seeds = 3, []
-    monkeypatch.setattr(kernel_runs, "COUNTED_FROM", 4)
+    monkeypatch.setattr(schedule_budget, "COUNTED_FROM", 4)
     run = kernel_runs.run
     monkeypatch.setattr(kernel_runs, "run", lambda *a, **k: (seeds.append(k["seed"]), run(*a, **k))[1])
     assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (LAUNCH_TIMEOUT,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -30,6 +29,7 @@ from lapidist.machine.programs.stream_order import Operation, StreamOrder, of_co
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.run import Report, run
 from lapidist.machine.sanitize.sanitized_launch import Earlier
+from lapidist.machine.schedule_budget import is_counted, schedule_budget, warps_of
 
 # What a card reports after a fault, from then on
 SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
@@ -41,8 +41,6 @@ SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
 }
 LAUNCH_FAILURE = 719
 LARGE = 4096  # warps of a launch that is announced, as it may take minutes
-COUNTED_FROM = 128  # warps of a launch whose blocks of code are counted first: a schedule runs each warp's
-OVER_COUNT = 4  # how many times that count a schedule may run: lanes part there, and warps wait
 HOST_SHARE = 2  # the machine may take half of the host's memory, as the program's pieces may
 
 
@@ -116,11 +114,12 @@ class KernelRuns:
         self.launches[kernel] = self.launches.get(kernel, 0) + 1
         budget, refusal = self.budget, ""
         if self.is_followed(launch, kernel) and self.seeds:
-            if warps_of(launch) > COUNTED_FROM:
-                counted = self.count(launch, judge)
-                if isinstance(counted, BudgetExceeded):
+            if is_counted(launch):
+                with self.unseen():
+                    plain = self.run_once(launch, judge, None, self.budget)
+                if isinstance(plain, BudgetExceeded):
                     return SEEN_BY_PROGRAM[BudgetExceeded]  # it would not end on schedules either
-                budget = max(budget, OVER_COUNT * counted) if isinstance(counted, int) else budget
+                budget = schedule_budget(budget, plain if isinstance(plain, Report) else None)
             refusal = self.run_schedules(launch, text, stream, judge, budget)
         done = self.run_once(launch, judge, None, self.budget)
         if isinstance(done, Report):
@@ -131,12 +130,6 @@ class KernelRuns:
                 " smaller problem"
             ] = None
         return SEEN_BY_PROGRAM.get(type(done), LAUNCH_FAILURE) if isinstance(done, MachineFault) else 0
-
-    def count(self, launch: Launch, judge: Judge) -> MachineFault | int:
-        """How many blocks of code the warps of a launch run, all in step. The program does not see it."""
-        with self.unseen():
-            done = self.run_once(launch, judge, None, self.budget)
-        return done.warp_steps if isinstance(done, Report) else done
 
     def run_schedules(self, launch: Launch, text: KernelText, stream: int, judge: Judge, budget: int) -> str:
         """The sanitized runs. Returns why they were refused, if they were: they take more memory."""
@@ -227,11 +220,6 @@ class KernelRuns:
 
     def findings(self) -> list[tuple[str, Finding]]:
         return [(judge.kernel, finding) for judge in self.judges.values() for finding in judge.findings(0)]
-
-
-def warps_of(launch: Launch) -> int:
-    x, y, z = launch.block
-    return math.prod(launch.grid) * -(-x * y * z // 32)
 
 
 @contextmanager
