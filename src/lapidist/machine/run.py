@@ -165,9 +165,8 @@ def run(
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
-    did = scheduler.reached_lines(), scheduler.ways(), touched_by(scheduler, earlier)
-    warp_steps = int(scheduler.warp_runs.sum())
-    return Report(counts, seed, seconds, machine.steps, warp_steps, *did, machine.heap.survivors)
+    did = machine.steps, int(scheduler.warp_runs.sum()), scheduler.reached_lines(), scheduler.ways()
+    return Report(counts, seed, seconds, *did, touched_by(scheduler, earlier), machine.heap.survivors)
 
 
 def scheduler_of(

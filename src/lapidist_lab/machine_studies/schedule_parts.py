@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from lapidist.machine.lanes import Cohort, Lanes
     from lapidist.machine.sanitize.joint_runs import JointRuns
 
-TAKEN = "checks and notes"  # of what was computed together, and barriers
+CHECKS = "checks and notes"  # of what was computed together, and barriers
 TOGETHER = "computed together"
 ALONE = "quiet, alone"  # quiet blocks of code that a warp runs by itself
 LOUD = "not quiet"
 PARTED = "parted lanes"
 CHOICE = "next warp"  # its choice
-REST = "the rest"
-PARTS = (TAKEN, TOGETHER, ALONE, LOUD, PARTED, CHOICE, REST)
+REMAINDER = "the rest"
+PARTS = (CHECKS, TOGETHER, ALONE, LOUD, PARTED, CHOICE, REMAINDER)
 
 
 class Stopwatch:
@@ -27,7 +27,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
-        self.part = REST  # of the step that is under way
+        self.part = REMAINDER  # of the step that is under way
 
     def around(self, function: Callable[..., Any], name: Callable[[], str]) -> Callable[..., Any]:
         """The function, whose seconds count for a part, without those that parts inside of it counted."""
@@ -41,20 +41,20 @@ class Stopwatch:
 
         return timed
 
-    def told(self, turn: Callable[..., Any]) -> Callable[..., Any]:
+    def named(self, turn: Callable[..., Any]) -> Callable[..., Any]:
         """The question whether a block was computed with others, of which the answer names the part."""
 
-        def asked(joint: JointRuns, cohort: Cohort, number: int, lanes: Lanes) -> Any:
+        def classified(joint: JointRuns, cohort: Cohort, number: int, lanes: Lanes) -> Any:
             answer = turn(joint, cohort, number, lanes)
             by_itself = LOUD if number not in joint.quiet else ALONE
-            self.part = TAKEN if answer else PARTED if lanes.index is not None else by_itself
+            self.part = CHECKS if answer else PARTED if lanes.index is not None else by_itself
             return answer
 
-        return asked
+        return classified
 
     def shares(self, seconds: float) -> dict[str, float]:
         """Shares of a schedule of so many seconds, in the order of PARTS."""
-        self.seconds[REST] += seconds - sum(self.seconds.values())
+        self.seconds[REMAINDER] += seconds - sum(self.seconds.values())
         return {part: self.seconds[part] / seconds for part in PARTS}
 
 
@@ -65,15 +65,15 @@ def watched() -> Iterator[Stopwatch]:
     from lapidist.machine.sanitize.random_orders import FuzzedScheduler
 
     watch = Stopwatch()
-    places: list[tuple[type, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = [
+    watches: list[tuple[type, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = [
         (FuzzedScheduler, "choose", lambda function: watch.around(function, lambda: CHOICE)),
         (FuzzedScheduler, "step", lambda function: watch.around(function, lambda: watch.part)),
         (JointRuns, "compute", lambda function: watch.around(function, lambda: TOGETHER)),
-        (JointRuns, "turn", watch.told),
+        (JointRuns, "turn", watch.named),
     ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in watches]
     try:
-        for owner, name, wrap in places:
+        for owner, name, wrap in watches:
             setattr(owner, name, wrap(getattr(owner, name)))
         yield watch
     finally:

@@ -15,7 +15,15 @@ from lapidist.machine.sanitize.random_orders import FuzzedScheduler
 from lapidist_lab.bench.protocol.record import read_runs
 from lapidist_lab.bench.publish.machine_tables import parts_block, schedules_block
 from lapidist_lab.machine_studies import schedule_parts
-from lapidist_lab.machine_studies.schedule_parts import ALONE, PARTED, PARTS, REST, TAKEN, TOGETHER, Stopwatch
+from lapidist_lab.machine_studies.schedule_parts import (
+    ALONE,
+    CHECKS,
+    PARTED,
+    PARTS,
+    REMAINDER,
+    TOGETHER,
+    Stopwatch,
+)
 
 
 def test_schedules_are_timed_judged_and_published(tmp_path: Path) -> None:
@@ -45,12 +53,12 @@ def test_a_schedules_time_is_shared_out_among_its_parts(tmp_path: Path) -> None:
     (row,) = map(json.loads, CliRunner().invoke(app, command).stdout.splitlines())
     assert (row["mode"], row["ok"], list(row["parts"])) == ("schedule parts", True, list(PARTS))
     assert sum(row["parts"].values()) == pytest.approx(1, abs=1e-4)
-    assert row["parts"][TAKEN] > 0.2  # warps of its one block stay in step
+    assert row["parts"][CHECKS] > 0.2  # warps of its one block stay in step
     assert row["parts"][TOGETHER] > 0.05
     assert row["parts"][PARTED] == 0
     lines = parts_block(read_runs(tmp_path)).splitlines()
     assert lines[0] == "| 32^3 fp32 | 04 shared_tile |"
-    assert lines[2] == f"| {TAKEN} | {row['parts'][TAKEN]:.0%} |"
+    assert lines[2] == f"| {CHECKS} | {row['parts'][CHECKS]:.0%} |"
     assert before == (FuzzedScheduler.step, FuzzedScheduler.choose, JointRuns.compute, JointRuns.turn)
 
 
@@ -61,7 +69,9 @@ def test_seconds_inside_of_a_part_count_for_the_inner_one(monkeypatch: pytest.Mo
     inner = watch.around(lambda: None, lambda: TOGETHER)
     watch.around(inner, lambda: ALONE)()
     assert (watch.seconds[TOGETHER], watch.seconds[ALONE]) == (3, 3)
-    assert watch.shares(12) == {part: {TOGETHER: 0.25, ALONE: 0.25, REST: 0.5}.get(part, 0) for part in PARTS}
+    assert watch.shares(12) == {
+        part: {TOGETHER: 0.25, ALONE: 0.25, REMAINDER: 0.5}.get(part, 0) for part in PARTS
+    }
 
 
 @pytest.mark.parametrize("place", ["0", "gpu"])
