@@ -140,7 +140,11 @@ def in_machine(
     checks, or of their parts."""
     from lapidist_lab.bench.protocol.conditions import gather
 
-    one, how = MACHINE_MODES[mode]
+    one, how = {
+        "machine": (run_in_machine, ""),
+        "schedule": (run_schedules, " with all checks, each beside a plain run, in CPU time"),
+        "schedule parts": (run_parts, " with all checks; CPU time of each part of the work"),
+    }[mode]
     protocol = f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine{how}"
     conditions = gather(chip(MACHINE_CHIP), "machine", mode, protocol)
     return conditions, _without_gpu(works, partial(one, rounds=rounds), mode, partial(keep, conditions))
@@ -231,14 +235,6 @@ def run_parts(case: Case, contender: Contender, rounds: int = 1) -> Record:
     with watched() as watch:
         times = [cpu_time(kernel.runs(seed)) for seed in range(rounds)]
     return kernel.row(case, contender, "schedule parts", parts=watch.shares(sum(times)), **times_of(times))
-
-
-# By mode: what makes a row, and what a run is.
-MACHINE_MODES = {
-    "machine": (run_in_machine, ""),
-    "schedule": (run_schedules, " with all checks, each beside a plain run, in CPU time"),
-    "schedule parts": (run_parts, " with all checks; CPU time of each part of the work"),
-}
 
 
 def cpu_time(run: Callable[[], Any]) -> float:
