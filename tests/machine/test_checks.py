@@ -14,7 +14,7 @@ import rule_table
 
 from lapidist.errors import ArgumentError, CompileError, DeviceError
 from lapidist.launch import TensorMap
-from lapidist.machine import check, run_ptx
+from lapidist.machine import check, run_ptx, schedule_budget
 from lapidist.machine.authors import checks
 from lapidist.machine.authors.framework_kernels import by_name, of_compiled, options_of
 from lapidist.machine.faults import MachineFault, OutOfBounds, Race
@@ -53,6 +53,18 @@ def shifted(source: Path | str, define: dict[str, object], **options: Any) -> An
     found = check(source, (1, 1, 1), (64, 1, 1), x, y, 63, define=define, **options)
     assert (y == (x + 32) % 64).all()
     return found
+
+
+def test_a_schedule_of_many_warps_may_run_what_the_plain_run_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule runs each warp alone: 40 blocks of code hold for all of them in step, and not one by one."""
+    source = """__global__ void meet(int* x) {
+        for (int i = 0; i < 8; i++) { __syncthreads(); if (!x) *x = i; }
+    }"""
+    monkeypatch.setattr(checks, "DEFAULT_BUDGET", 40)
+    x = np.zeros(1, "i4")
+    assert "budget" in str(check(source, (1, 1, 1), (256, 1, 1), x, seeds=1))
+    monkeypatch.setattr(schedule_budget, "COUNTED_FROM", 4)
+    assert check(source, (1, 1, 1), (256, 1, 1), x, seeds=1)
 
 
 def test_a_sound_kernel_is_true_and_leaves_its_results(source: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -249,6 +251,15 @@ def test_polling_is_a_deadlock_only_if_nobody_does_anything_else(monkeypatch: py
         assert flag[0] == 1
         with pytest.raises(Deadlock, match="polled"):
             run_body(PATIENCE.replace("{raise}", ""), np.zeros(1, "u4"), flag * 0, grid=3, threads=1, **mode)
+
+
+def test_warps_that_poll_in_vain_let_others_run() -> None:
+    """Nine blocks wait for one that counts to 2,000. In turns with it they would look ten times as often."""
+    raising = "st.release.gpu.global.u32 [%out], 1;"
+    for seed in range(4):
+        mode: dict[str, Any] = {"sanitize": True, "seed": seed, "residency": 10}
+        body, flag = PATIENCE.replace("{raise}", raising), np.zeros(1, "u4")
+        assert run_body(body, np.zeros(1, "u4"), flag, grid=10, **mode).steps < 3000
 
 
 def test_a_vote_waits_for_a_lane_that_waits_elsewhere() -> None:

@@ -37,8 +37,8 @@ class Cohort:
         self.first_warp = int(blocks[0]) * launch.warps + int(threads[0]) // 32  # in the launch
         self.all = Lanes(self, None)
         self.groups: dict[int, tuple[Lanes, int]] = {}
-        # For fuzzed schedules.
-        self.priority, self.passed = 0.5, 0
+        # For fuzzed schedules. `looked` is how many stores there had been when it last polled in vain.
+        self.priority, self.passed, self.looked = 0.5, 0, -1
 
 
 class Geometry:

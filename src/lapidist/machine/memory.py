@@ -239,7 +239,7 @@ class Address:
             self.m.recorder.store(self, offset, values, site)
             return
         self.m.observer.accessed(self, offset, size * len(values), site, "store", values)
-        self.m.polls = 0
+        self.m.wrote()
         self.m.observer.stored(self, offset, values, site)
         if region is None:
             for n, value in enumerate(values):

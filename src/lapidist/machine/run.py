@@ -93,6 +93,7 @@ class Report:
     seed: int | None = None
     seconds: float = 0.0
     steps: int = field(default=0, compare=False)
+    warp_steps: int = field(default=0, compare=False)  # blocks of code, of each warp for itself
     reached: frozenset[int] = field(default=frozenset(), repr=False)  # lines of PTX that some lane executed
     ways: dict[int, int] = field(
         default_factory=dict, repr=False, compare=False
@@ -164,8 +165,8 @@ def run(
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
-    did = scheduler.reached_lines(), scheduler.ways(), touched_by(scheduler, earlier)
-    return Report(counts, seed, seconds, machine.steps, *did, machine.heap.survivors)
+    did = machine.steps, int(scheduler.warp_runs.sum()), scheduler.reached_lines(), scheduler.ways()
+    return Report(counts, seed, seconds, *did, touched_by(scheduler, earlier), machine.heap.survivors)
 
 
 def scheduler_of(

@@ -106,6 +106,7 @@ class Machine:
         self.impatient = False  # nobody can run: waits let go once, as try_wait may
         self.polls, self.polled_at = 0, 0  # ordered loads since the last store, and where
         self.looks: set[tuple[int, ...]] = set()  # which they were
+        self.writes = 0  # counts stores, and atomics that changed something
         self.steps = 0
         # Counts events that may let a waiting lane go on.
         self.events = 0
@@ -187,9 +188,16 @@ class Machine:
         look = site, int(part.g.block[0]), int(part.g.thread[0]), part.lo + offset, part.hi
         if self.polls == 0:
             self.looks.clear()
-        self.polls = 0 if changes else self.polls + (look in self.looks or self.polls == 0)
+        self.polls += look in self.looks or self.polls == 0
         self.looks.add(look)
         self.polled_at = site
+        if changes:
+            self.wrote()
+
+    def wrote(self) -> None:
+        """Note that memory was written to: whoever polls may go on."""
+        self.polls = 0
+        self.writes += 1
 
     # -- facts --
 

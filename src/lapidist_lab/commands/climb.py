@@ -54,6 +54,9 @@ def climb(
     schedules: Annotated[
         bool, typer.Option("--schedules", help="in the machine: what schedules with all checks take")
     ] = False,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="in the machine: which part of schedules takes their time")
+    ] = False,
     sweep: Annotated[
         bool | None, typer.Option(help="also m = n = 128 … 16384, k = 1024, for some rungs; on with --html")
     ] = None,
@@ -72,21 +75,30 @@ def climb(
     from lapidist_lab.bench.publish.output_files import Outputs
     from lapidist_lab.bench.studies.ladder_runs import Work, place_of
 
-    place = "machine" if schedules and device == "auto" else present(place_of(device))
-    if schedules and place != "machine":
+    machine_mode = "schedule parts" if parts else "schedule" if schedules else "machine"
+    place = "machine" if (schedules or parts) and device == "auto" else present(place_of(device))
+    if (schedules or parts) and place != "machine":
+        option = "--parts" if parts else "--schedules"
         raise ArgumentError(
-            f"--schedules: are the machine's; got --device {device}. Leave that out, or name the machine"
+            f"{option}: is of the machine; got --device {device}. Leave that out, or name the machine"
         )
     case = one_case(size, mnk, dtype, GPU_SIZE if isinstance(place, int) else MACHINE_SIZE)
     climbers = tuple(contenders.choose(kernel, detours, case.math))
     works = [Work(case, climbers)]
     if (html is not None if sweep is None else sweep) and isinstance(place, int):
         works += sweep_works(case)
-    name = f"{'schedules' if schedules else 'climb'}-{short_name(case.math)}-{case.shape.removesuffix('^3')}"
+    study = "parts" if parts else "schedules" if schedules else "climb"
+    name = f"{study}-{short_name(case.math)}-{case.shape.removesuffix('^3')}"
     outputs = Outputs(as_json, csv, plot, html, record, name)
     mode = "sustained" if sustained else "burst"
     perform(
-        works, place, mode, require_rounds(rounds), outputs, named=kernel is not None, schedules=schedules
+        works,
+        place,
+        mode,
+        require_rounds(rounds),
+        outputs,
+        named=kernel is not None,
+        machine_mode=machine_mode,
     )
     if not as_json:
         print("\n".join(["", "What next:", *(folded(f"  {line}", 4) for line in NEXT)]))

@@ -128,10 +128,10 @@ def perform(
     outputs: Outputs,
     drawn: str = "",
     named: bool = False,
-    schedules: bool = False,
+    machine_mode: str = "machine",
 ) -> None:
     """Measure where it can be done; without a GPU say so, and do what is left. `named`: the kernels were
-    chosen by name, so that a refusal is a failure. `schedules`: what the machine's checks cost.
+    chosen by name, so that a refusal is a failure. `machine_mode`: what is measured there.
     """
     from lapidist.backends.gpu.driver import require_gpu
     from lapidist_lab.bench.studies import ladder_runs as runs
@@ -149,7 +149,7 @@ def perform(
             times = f"{largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
             log.warning(f"the machine takes seconds for a kernel at 512^3; {times}")
         with finishing(outputs):
-            outputs.write(*runs.in_machine(works, rounds or 1, outputs.keep, schedules))
+            outputs.write(*runs.in_machine(works, rounds or 1, outputs.keep, machine_mode))
     else:
         log.warning(COMPILED)
         with finishing(outputs):

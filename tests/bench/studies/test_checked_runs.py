@@ -10,8 +10,20 @@ from typer.testing import CliRunner
 
 from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
+from lapidist.machine.sanitize.joint_runs import JointRuns
+from lapidist.machine.sanitize.random_orders import FuzzedScheduler
 from lapidist_lab.bench.protocol.record import read_runs
-from lapidist_lab.bench.publish.machine_tables import schedules_block
+from lapidist_lab.bench.publish.machine_tables import parts_block, schedules_block
+from lapidist_lab.machine_studies import schedule_parts
+from lapidist_lab.machine_studies.schedule_parts import (
+    ALONE,
+    CHECKS,
+    PARTED,
+    PARTS,
+    REMAINDER,
+    TOGETHER,
+    Stopwatch,
+)
 
 
 def test_schedules_are_timed_judged_and_published(tmp_path: Path) -> None:
@@ -34,8 +46,37 @@ def test_a_table_shows_both_times() -> None:
     assert all(word in shown for word in ("CPU time", "plain", "times", "08 thread_tile"))
 
 
+def test_a_schedules_time_is_shared_out_among_its_parts(tmp_path: Path) -> None:
+    """What ran is as it was afterwards: a stopwatch is around it only meanwhile."""
+    before = FuzzedScheduler.step, FuzzedScheduler.choose, JointRuns.compute, JointRuns.turn
+    command = ["climb", "--parts", "--size", "32", "--kernel", "4", "--json", "--record", str(tmp_path)]
+    (row,) = map(json.loads, CliRunner().invoke(app, command).stdout.splitlines())
+    assert (row["mode"], row["ok"], list(row["parts"])) == ("schedule parts", True, list(PARTS))
+    assert sum(row["parts"].values()) == pytest.approx(1, abs=1e-4)
+    assert row["parts"][CHECKS] > 0.2  # warps of its one block stay in step
+    assert row["parts"][TOGETHER] > 0.05
+    assert row["parts"][PARTED] == 0
+    lines = parts_block(read_runs(tmp_path)).splitlines()
+    assert lines[0] == "| 32^3 fp32 | 04 shared_tile |"
+    assert lines[2] == f"| {CHECKS} | {row['parts'][CHECKS]:.0%} |"
+    assert before == (FuzzedScheduler.step, FuzzedScheduler.choose, JointRuns.compute, JointRuns.turn)
+
+
+def test_seconds_inside_of_a_part_count_for_the_inner_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 4.0, 6.0])  # the outer begins, the inner begins and ends, the outer ends
+    monkeypatch.setattr(schedule_parts, "process_time", lambda: next(clock))
+    watch = Stopwatch()
+    inner = watch.around(lambda: None, lambda: TOGETHER)
+    watch.around(inner, lambda: ALONE)()
+    assert (watch.seconds[TOGETHER], watch.seconds[ALONE]) == (3, 3)
+    assert watch.shares(12) == {
+        part: {TOGETHER: 0.25, ALONE: 0.25, REMAINDER: 0.5}.get(part, 0) for part in PARTS
+    }
+
+
 @pytest.mark.parametrize("place", ["0", "gpu"])
-def test_schedules_are_the_machines(place: str) -> None:
-    refused = CliRunner().invoke(app, ["climb", "--schedules", "--device", place])
+@pytest.mark.parametrize("option", ["--schedules", "--parts"])
+def test_schedules_are_the_machines(option: str, place: str) -> None:
+    refused = CliRunner().invoke(app, ["climb", option, "--device", place])
     assert isinstance(refused.exception, ArgumentError)
-    assert f"--schedules: are the machine's; got --device {place}" in str(refused.exception)
+    assert f"{option}: is of the machine; got --device {place}" in str(refused.exception)

@@ -13,6 +13,7 @@ import pytest
 from cuda_programs import fat_ptx, ptx
 from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
+from lapidist.machine import schedule_budget
 from lapidist.machine.programs import kernel_runs
 from lapidist.machine.programs.chip_answers import PROPERTIES_BYTES, blocks_per_sm
 from lapidist.machine.programs.device_memory import DEVICE, MANAGED, PINNED, DeviceMemory
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 TO_DEVICE, TO_HOST, WITHIN = 1, 2, 3
 HOST = 0x1000  # an address of the program's alone
 SUMS = -1  # stands for the address of the sums
-ILLEGAL_ADDRESS = 700
+ILLEGAL_ADDRESS, LAUNCH_TIMEOUT = 700, 702
 
 
 class Program:
@@ -312,17 +313,32 @@ def test_launches_of_any_size_run_on_schedules_unless_the_user_says_how_many(
     ]
 
 
-def test_the_budget_of_schedules_grows_with_warps(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run each warp alone, where the plain run has all in step."""
+def test_the_budget_of_schedules_follows_what_warps_run_in_step(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schedules run each warp alone: of many warps more blocks of code than the plain run, and no fault."""
     x, sums = program.allocate(64), program.allocate(64)
     program.load(ptx(), "partial")
     program.runs.budget = 120
-    monkeypatch.setattr(kernel_runs, "WARPS_OF_BUDGET", 4)
-    assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
-    assert program.rules() == []
-    monkeypatch.setattr(kernel_runs, "WARPS_OF_BUDGET", 4096)
     assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
     assert program.rules() == ["budget"]
+    program.runs.judges.clear()
+    monkeypatch.setattr(schedule_budget, "COUNTED_FROM", 4)
+    assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
+    assert program.rules() == []
+
+
+def test_a_launch_of_many_warps_without_end_runs_on_no_schedule(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, sums = program.allocate(64), program.allocate(64)
+    program.load(ptx(), "partial")
+    program.runs.budget, seeds = 3, []
+    monkeypatch.setattr(schedule_budget, "COUNTED_FROM", 4)
+    run = kernel_runs.run
+    monkeypatch.setattr(kernel_runs, "run", lambda *a, **k: (seeds.append(k["seed"]), run(*a, **k))[1])
+    assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (LAUNCH_TIMEOUT,)
+    assert (program.rules(), seeds) == (["budget"], [None])
 
 
 def test_a_launch_whose_schedules_want_too_much_memory_runs_plainly(program: Program) -> None:

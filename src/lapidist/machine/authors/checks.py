@@ -25,8 +25,9 @@ from lapidist.machine.faults import RESIDENCY, MachineFault
 from lapidist.machine.foreign import Argument, make_launch
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.rules import require_levels
-from lapidist.machine.run import Report, require_integer, run
+from lapidist.machine.run import DEFAULT_BUDGET, Report, require_integer, run
 from lapidist.machine.sanitize.sanitized_launch import Earlier
+from lapidist.machine.schedule_budget import is_counted, schedule_budget
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 ARCHITECTURE = "sm_90a"
@@ -197,11 +198,17 @@ def check_launches(
     require_ignorable(ignore, [judge.kernel for judge in judges])
     contents = Contents(launch for launch, _ in launches)
     reports: list[list[Report]] = [[] for _ in launches]
-    in_order = False
+    in_order, alone = False, [launch for launch, _ in launches]
+    budgets = [DEFAULT_BUDGET] * len(launches)
+    if seeds and any(map(is_counted, alone)):
+        counted: list[list[Report]] = [[] for _ in launches]
+        run_all(alone, judges, counted, None, False, budgets)
+        contents.put_back()
+        budgets = [schedule_budget(DEFAULT_BUDGET, next(iter(one), None)) for one in counted]
     for seed in [*range(seeds), None]:
         done = False
         while not done:
-            done = run_all([launch for launch, _ in launches], judges, reports, seed, in_order)
+            done = run_all(alone, judges, reports, seed, in_order, budgets)
             in_order |= not done
             if seed is not None:
                 contents.put_back()
@@ -219,6 +226,7 @@ def run_all(
     reports: list[list[Report]],
     seed: int | None,
     in_order: bool,
+    budgets: Sequence[int],
 ) -> bool:
     """One schedule: launch by launch, until one fails. False asks for it again, with blocks in order: some
     wait for others that had not started."""
@@ -233,6 +241,7 @@ def run_all(
                 seed=seed,
                 in_order=in_order,
                 counting=False,
+                budget=budgets[number] if seed is not None else DEFAULT_BUDGET,
                 judge=judge.take,
                 earlier=None if alone else earlier,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -28,8 +27,9 @@ from lapidist.machine.faults import (
 from lapidist.machine.programs.device_memory import DeviceMemory
 from lapidist.machine.programs.stream_order import Operation, StreamOrder, of_copy, of_touched
 from lapidist.machine.ptx.parse import parse_kernel
-from lapidist.machine.run import run
+from lapidist.machine.run import Report, run
 from lapidist.machine.sanitize.sanitized_launch import Earlier
+from lapidist.machine.schedule_budget import is_counted, schedule_budget, warps_of
 
 # What a card reports after a fault, from then on
 SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
@@ -41,7 +41,6 @@ SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
 }
 LAUNCH_FAILURE = 719
 LARGE = 4096  # warps of a launch that is announced, as it may take minutes
-WARPS_OF_BUDGET = 128  # a schedule of more warps has a larger budget
 HOST_SHARE = 2  # the machine may take half of the host's memory, as the program's pieces may
 
 
@@ -113,36 +112,55 @@ class KernelRuns:
         judge = self.judge(kernel, text.sources)
         launch = replace(launch, memory=(*launch.memory, *self.heap))
         self.launches[kernel] = self.launches.get(kernel, 0) + 1
-        refusal = self.run_schedules(launch, text, stream, judge) if self.is_followed(launch, kernel) else ""
-        fault = self.run_once(launch, judge, None)
+        budget, refusal = self.budget, ""
+        if self.is_followed(launch, kernel) and self.seeds:
+            if is_counted(launch):
+                with self.unseen():
+                    plain = self.run_once(launch, judge, None, self.budget)
+                if isinstance(plain, BudgetExceeded):
+                    return SEEN_BY_PROGRAM[BudgetExceeded]  # it would not end on schedules either
+                budget = schedule_budget(budget, plain if isinstance(plain, Report) else None)
+            refusal = self.run_schedules(launch, text, stream, judge, budget)
+        done = self.run_once(launch, judge, None, self.budget)
+        if isinstance(done, Report):
+            self.heap = done.heap
         if refusal:  # of the schedules alone
             self.notes[
                 f"{kernel} ran plainly, as its schedules were refused: {refusal}. Or give the program a"
                 " smaller problem"
             ] = None
-        return SEEN_BY_PROGRAM.get(type(fault), LAUNCH_FAILURE) if isinstance(fault, MachineFault) else 0
+        return SEEN_BY_PROGRAM.get(type(done), LAUNCH_FAILURE) if isinstance(done, MachineFault) else 0
 
-    def run_schedules(self, launch: Launch, text: KernelText, stream: int, judge: Judge) -> str:
+    def run_schedules(self, launch: Launch, text: KernelText, stream: int, judge: Judge, budget: int) -> str:
         """The sanitized runs. Returns why they were refused, if they were: they take more memory."""
         for seed in range(self.seeds):
             try:
-                touched = self.run_schedule(launch, judge, seed)
+                done = self.run_schedule(launch, judge, seed, budget)
             except ArgumentError as error:
                 return str(error)
-            if seed == 0 and isinstance(touched, Earlier):
+            if isinstance(done, Report):
+                self.earlier[seed] = done.touched
+            if seed == 0 and isinstance(done, Report):
                 sites = {i.site.line: i.site for i in parse_kernel(text.ptx, text.entry).instructions}
-                self.begin(of_touched(judge.kernel, touched.touched, sites), stream, judge)
+                self.begin(of_touched(judge.kernel, done.touched.touched, sites), stream, judge)
         return ""
 
-    def run_schedule(self, launch: Launch, judge: Judge, seed: int) -> MachineFault | Earlier:
+    def run_schedule(self, launch: Launch, judge: Judge, seed: int, budget: int) -> MachineFault | Report:
         """Run a schedule, and undo its effects. Where blocks wait for some that had not started, run it again
         with blocks in order. So are those of the kernel's launches from then on."""
-        with self.device.undone(), undone(self.heap), redirect_stdout(StringIO()):  # the plain run prints
-            touched = self.run_once(launch, judge, seed)
-        if not isinstance(touched, MachineFault) or touched.name != RESIDENCY:
-            return touched
+        with self.unseen():
+            done = self.run_once(launch, judge, seed, budget)
+        if not isinstance(done, MachineFault) or done.name != RESIDENCY:
+            return done
         self.in_order.add(judge.kernel)
-        return self.run_schedule(launch, judge, seed)
+        return self.run_schedule(launch, judge, seed, budget)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Undo what happens meanwhile, and drop what is printed. The plain run behind it is what a program
+        sees."""
+        with self.device.undone(), undone(self.heap), redirect_stdout(StringIO()):
+            yield
 
     def judge(self, name: str, sources: Mapping[str, Sequence[str]]) -> Judge:
         if name not in self.judges:
@@ -180,20 +198,18 @@ class KernelRuns:
             )
         return True
 
-    def run_once(self, launch: Launch, judge: Judge, seed: int | None) -> MachineFault | Earlier:
+    def run_once(self, launch: Launch, judge: Judge, seed: int | None, budget: int) -> MachineFault | Report:
         """What the launch did, or the fault that ended it."""
         judge.begin(seed)
         earlier = None if seed is None else self.earlier.get(seed, Earlier(known=True))
-        # Schedules run each warp alone.
-        share = 1 if seed is None else max(1, -(-warps_of(launch) // WARPS_OF_BUDGET))
         try:
-            report = run(
+            return run(
                 replace(launch, overlaps=launch.overlaps and seed is not None),
                 sanitize=seed is not None,
                 seed=seed,
                 in_order=judge.kernel in self.in_order,
                 counting=False,
-                budget=self.budget * share,
+                budget=budget,
                 memory_budget=self.memory_budget,
                 judge=judge.take,
                 earlier=earlier,
@@ -201,19 +217,9 @@ class KernelRuns:
         except MachineFault as fault:
             judge.take(fault)
             return fault
-        if seed is None:
-            self.heap = report.heap
-        else:
-            self.earlier[seed] = report.touched
-        return report.touched
 
     def findings(self) -> list[tuple[str, Finding]]:
         return [(judge.kernel, finding) for judge in self.judges.values() for finding in judge.findings(0)]
-
-
-def warps_of(launch: Launch) -> int:
-    x, y, z = launch.block
-    return math.prod(launch.grid) * -(-x * y * z // 32)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class GlobalStores:
         lanes, now = self.lanes[some], s.clocks.now(warp)
         s.clocks.touch(warp, lanes)
         self.shadow.note_write(self.at[some], warp, now, self.sites[some], PLAIN, True, lanes)
-        s.m.polls = 0
+        s.m.wrote()
         for part in self.elements:
             mine = slice(part.bounds[row], part.bounds[row + 1])
             part.view[part.at[mine]] = part.values[mine]

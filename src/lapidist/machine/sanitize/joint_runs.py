@@ -376,7 +376,7 @@ class JointRuns:
                 reads.shadow.log_read(reads.at[row], warp, now, reads.sites, reads.lanes)
         if run.writes is not None and written is not None:
             if len(written[0]):
-                self.m.polls = 0
+                self.m.wrote()
                 shared.mark(written[0], WRITTEN)
                 races.stored(warp, *written)
             run.writes.happen(cohort, row, self.lazy, shared)

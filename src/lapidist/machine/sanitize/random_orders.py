@@ -27,6 +27,7 @@ ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
 OVERDUE = 4 * AGE_LIMIT  # picks after which a warp runs next; of many warps four times a turn of all
 SPLITTING = 0.5  # how often lanes that ask who is active are so without some that came with them
+BEHIND = -0.5  # the priority of a warp that polled in vain: all others are at least 0
 GIVING_UP = 0.4  # how often a try_wait answers false, as it may at any time
 
 
@@ -175,10 +176,23 @@ class FuzzedScheduler(Scheduler):
         if self.sanitizer.suspects.loads.get(cohort.first_warp):
             self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
         self.sanitizer.definedness.enter(cohort.first_warp)
+        polls = self.m.polls
         super().step(cohort, number)
+        if 0 < polls < self.m.polls and self.only_polls(cohort):
+            self.give_way(cohort)
         most = min(REDRAW - 1 - (self.picks - self.drawn), self.budget - self.m.steps)
         if cohort is self.winner and most > 0 and not self.lazy.engine and len(cohort.groups) == 1:
             self.sprint(cohort, most)
+
+    def only_polls(self, cohort: Cohort) -> bool:
+        return all(self.m.program.blocks[number].polls for number in cohort.groups)
+
+    def give_way(self, cohort: Cohort) -> None:
+        """Put a warp that looked in vain behind all that have something to do, until memory is written to. It
+        would look again for the rest of its sprint."""
+        if cohort is self.winner and cohort.priority > BEHIND:
+            self.winner = None
+        cohort.priority, cohort.looked = BEHIND, self.m.writes
 
     def sprint(self, cohort: Cohort, most: int) -> None:
         """Steps of the winner through blocks that were computed ahead. They change nothing but its place: no
@@ -229,7 +243,8 @@ class FuzzedScheduler(Scheduler):
             for cohort, priority in zip(
                 self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True
             ):
-                cohort.priority = priority
+                if cohort.looked != self.m.writes or not self.only_polls(cohort):
+                    cohort.priority = priority
         winner, highest, can_run, collects = None, -1.0, self.can_run, any(self.collective)
         overdue = max(OVERDUE, 4 * REDRAW * len(self.cohorts))  # less would make warps take turns
         for cohort in self.cohorts:  # thousands of a large launch, at each draw

@@ -62,7 +62,7 @@ class Record:
     limit_share: float | None  # speed over what the chip's best unit for this type reaches
     worst: float | None  # largest error over its bound
     ok: bool
-    mode: str = ""  # sustained, burst, machine, schedule, static
+    mode: str = ""  # sustained, burst, machine, schedule, schedule parts, static
     seconds_min: float | None = None
     seconds_max: float | None = None
     p90: float | None = None  # percentiles of the calls' seconds
@@ -95,6 +95,7 @@ class Record:
     largest_error: float | None = None  # of an element, over the product of magnitudes
     batch: int | None = None  # how many products; None: one
     peer: str | None = None  # who `ratio` compares with, if not the vendor's library
+    parts: dict[str, float] | None = None  # of the machine's schedules: shares of the time
     note: str | None = None
     error: str | None = None
 

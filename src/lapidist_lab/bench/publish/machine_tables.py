@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from lapidist.dtypes import MATHS, short_name
 from lapidist.kernels.registry import KERNELS
 from lapidist_lab.bench.protocol.cases import shape_words
-from lapidist_lab.bench.protocol.record import Run, by_present_names
+from lapidist_lab.bench.protocol.record import Record, Run, by_present_names
 from lapidist_lab.bench.publish.cells import time_words
 from lapidist_lab.bench.publish.predictions import page
 from lapidist_lab.bench.publish.record_views import RUNG_NUMBER, label, latest, shape_of
 from lapidist_lab.bench.publish.tables import Column, Table, table
 from lapidist_lab.machine_studies.mutants import KINDS, Survey, merged
+from lapidist_lab.machine_studies.schedule_parts import PARTS
 from lapidist_lab.machine_studies.specimens import specimens
 
 MISSED_SHOWN = 4
@@ -40,6 +42,7 @@ def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
         "predictions": page(runs),
         "speed": speed_block(runs),
         "schedule costs": schedules_block(runs),
+        "schedule parts": parts_block(runs),
     }
 
 
@@ -176,6 +179,25 @@ def schedules_block(runs: Sequence[Run]) -> str:
         f"The aim is {MOST_TIMES} times or less: {kept} of {len(over)} keep it; {max(over):.0f} is the most."
     )
     return f"{table(columns, names).markdown()}\n{words}\n"
+
+
+def parts_block(runs: Sequence[Run]) -> str:
+    """Shares of the CPU time of a schedule by part of the work, of the kernels that were watched."""
+    rows = [row for row, _ in latest(runs) if row.mode == "schedule parts" and row.parts]
+    if not rows:
+        return "Not timed yet.\n"
+    ranks = {kernel.name: place for place, kernel in enumerate(KERNELS)}
+    rows.sort(key=lambda row: (column_rank((row.dtype, shape_of(row))), ranks[row.kernel]))
+    shown = []
+    for case, same in groupby(rows, key=case_words):
+        columns = list(same)
+        lines = [[part, *(f"{(row.parts or {}).get(part, 0.0):.0%}" for row in columns)] for part in PARTS]
+        shown.append(Table([case, *(label(row.kernel) for row in columns)], lines).markdown())
+    return "\n".join(shown)
+
+
+def case_words(row: Record) -> str:
+    return f"{shape_words(*shape_of(row))} {short_name(row.dtype)}"
 
 
 def column_rank(column: tuple[str, tuple[int, int, int]]) -> tuple[int, bool, int]:

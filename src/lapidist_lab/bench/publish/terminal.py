@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
 from rich.console import Console
@@ -23,6 +24,7 @@ from lapidist_lab.bench.publish.cells import (
 )
 from lapidist_lab.bench.publish.record_views import UNIT_WORDS, label
 from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.machine_studies.schedule_parts import PARTS
 
 SHOWN_LINES = 4  # of a compiler's log
 FEW = 4  # kernels that an error names, each
@@ -60,6 +62,17 @@ SCHEDULED: dict[str, Cell] = {
     "times": lambda r: number(r.over_plain),
     "error/ bound": lambda r: number(r.worst, ".2f"),
 }
+
+
+def share_of(part: str, record: Record) -> str:
+    return percent((record.parts or {}).get(part))
+
+
+IN_PARTS: dict[str, Cell] = {
+    "rung": COLUMNS["kernel"],
+    "CPU time": time_or_outcome,
+    **{part: partial(share_of, part) for part in PARTS},
+}
 DISPENSABLE = ("% of unit", "multi- ply %", "shared B", "bytes/ flop", "regis- ters", "blocks x warps")
 LIMITS: dict[str, Cell] = {
     "unit": lambda r: UNIT_WORDS.get(r.unit or "", "-"),
@@ -82,8 +95,13 @@ SCHEDULED_LEGEND = (
     "CPU time: of a schedule with all checks, the median of all seeds; times: over a plain run's CPU time;"
     " error/bound: up to 1 is right"
 )
-COLUMNS_OF = {"machine": COUNTED, "schedule": SCHEDULED}  # of a mode; of others TIMED
-LEGENDS = {"machine": MACHINE_LEGEND, "schedule": SCHEDULED_LEGEND}
+PARTS_LEGEND = (
+    "CPU time: of a schedule with all checks, the median of all seeds; the others: shares of it in %. Checks"
+    " and notes are of what warps computed together; parted lanes, of warps that are not in step"
+)
+# Of a mode; of others TIMED.
+COLUMNS_OF = {"machine": COUNTED, "schedule": SCHEDULED, "schedule parts": IN_PARTS}
+LEGENDS = {"machine": MACHINE_LEGEND, "schedule": SCHEDULED_LEGEND, "schedule parts": PARTS_LEGEND}
 
 
 def unbroken_head(head: str) -> str:

@@ -133,15 +133,18 @@ def sensor_range(before: Any, after: Any) -> dict[str, Any]:
 
 
 def in_machine(
-    works: Sequence[Work], rounds: int = 1, keep: Keep = discard, schedules: bool = False
+    works: Sequence[Work], rounds: int = 1, keep: Keep = discard, mode: str = "machine"
 ) -> tuple[Conditions, list[Record]]:
     """The rows of the same kernels in the PTX machine: verdicts and counts. Wall times are the machine's; the
-    first of `rounds` includes the translation to Python. `schedules`: the CPU time of schedules with all
-    checks, instead."""
+    first of `rounds` includes the translation to Python. Other modes have the CPU time of schedules with all
+    checks, or of their parts."""
     from lapidist_lab.bench.protocol.conditions import gather
 
-    mode, one = ("schedule", run_schedules) if schedules else ("machine", run_in_machine)
-    how = " with all checks, each beside a plain run, in CPU time" if schedules else ""
+    one, how = {
+        "machine": (run_in_machine, ""),
+        "schedule": (run_schedules, " with all checks, each beside a plain run, in CPU time"),
+        "schedule parts": (run_parts, " with all checks; CPU time of each part of the work"),
+    }[mode]
     protocol = f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine{how}"
     conditions = gather(chip(MACHINE_CHIP), "machine", mode, protocol)
     return conditions, _without_gpu(works, partial(one, rounds=rounds), mode, partial(keep, conditions))
@@ -156,6 +159,15 @@ class Launched(NamedTuple):
     plan: Plan
     facts: Facts
     launch: Launch
+
+    def runs(self, seed: int | None = None) -> Callable[[], Any]:
+        """A run: plain, or the schedule of a seed with all checks."""
+        from lapidist import machine
+
+        # Blocks that wait for each other need all of them; of others a seed draws how many run at a time.
+        every = math.prod(self.launch.grid) if seed is not None and self.plan.schedule is not None else None
+        run = partial(machine.run, self.launch, counting=False, residency=every)
+        return run if seed is None else partial(run, sanitize=True, seed=seed)
 
     def row(self, case: Case, contender: Contender, mode: str, **measured: Any) -> Record:
         """The row of what was measured, with the verdict about its result."""
@@ -203,19 +215,26 @@ def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
 def run_schedules(case: Case, contender: Contender, rounds: int = 1) -> Record:
     """The row of one kernel: what schedules take, each by a seed of its own beside a plain run. CPU time, as
     other work on the computer adds to the wall time of the longer one."""
-    from lapidist import machine
-
     kernel = launched(case, contender)
-    run = partial(machine.run, kernel.launch, counting=False)
+    run = kernel.runs()
     run()  # translates to Python
-    # Blocks that wait for each other need all of them; of others a seed draws how many run at a time.
-    residency = math.prod(kernel.launch.grid) if kernel.plan.schedule is not None else None
     plain, checked = list[float](), list[float]()
     for seed in range(rounds):
         plain.append(cpu_time(run))
-        checked.append(cpu_time(partial(run, sanitize=True, seed=seed, residency=residency)))
+        checked.append(cpu_time(kernel.runs(seed)))
     over = sorted(checked)[rounds // 2] / sorted(plain)[rounds // 2]
     return kernel.row(case, contender, "schedule", over_plain=over, **times_of(checked))
+
+
+def run_parts(case: Case, contender: Contender, rounds: int = 1) -> Record:
+    """The row of one kernel: which part of schedules takes how much of their CPU time."""
+    from lapidist_lab.machine_studies.schedule_parts import watched
+
+    kernel = launched(case, contender)
+    kernel.runs()()  # translates to Python
+    with watched() as watch:
+        times = [cpu_time(kernel.runs(seed)) for seed in range(rounds)]
+    return kernel.row(case, contender, "schedule parts", parts=watch.shares(sum(times)), **times_of(times))
 
 
 def cpu_time(run: Callable[[], Any]) -> float:
