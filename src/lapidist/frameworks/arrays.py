@@ -143,6 +143,8 @@ def readable(look: Look) -> Look:
         except (LapidistError, MemoryError, ImportError):
             raise
         except Exception as error:
+            if type(array).__module__ in ("numpy", "torch") and not isinstance(error, RuntimeError):
+                raise  # theirs raise nothing else, so a signal's handler did: a timeout, say
             raise DTypeError(
                 f"{name}: must be an array that can be read; got {type(array).__name__}, which raised"
                 f" {type(error).__name__} ({error}). Pass its numbers in an array of NumPy or torch"
