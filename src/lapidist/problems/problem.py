@@ -259,7 +259,7 @@ class Problem:
         if self.fused and self.fused.parts_rows(self.m):
             return self
         modes = self.modes
-        alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
+        alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups or modes.ragged
         matrices = [self.a, self.d] if self.c is None else [self.a, self.d, self.c]
         if self.m == 1:  # the stride of a single row is arbitrary: torch's compiler writes any number
             matrices = [replace(x, row_stride=x.batch_strides[0]) for x in matrices]
