@@ -53,17 +53,14 @@ def test_lengths_are_not_those_of_the_plan(
         require_right(product, out)
 
 
-@pytest.mark.parametrize("place", [{"device": "host"}, {"device": "machine"}], ids=["host", "machine"])
-@pytest.mark.parametrize("extent", ["m", "n", "k"])
-@pytest.mark.parametrize("sizes", [(1, 24), (24, 1), (1, 1)], ids=str)
-def test_a_single_row_or_column_is_cut_too(
-    rng: np.random.Generator, place: dict[str, Any], extent: str, sizes: tuple[int, int]
-) -> None:
-    """Its stride is arbitrary, so each matrix might be taken for the next row of one product."""
-    product = group_product(rng, extent, LENGTHS, sizes, "float32", BEHIND)
-    out = np.full(product.expected.shape, UNTOUCHED, np.float32)
-    lapidist.grouped(product.a, product.b, product.ends, out=out, **place)
-    require_right(product, out)
+@pytest.mark.parametrize("kernel", [None, "mma", "simt"])
+@pytest.mark.parametrize("sizes", [(1, 40), (24, 1), (1, 1)])
+def test_one_row_or_column(rng: np.random.Generator, kernel: str | None, sizes: tuple[int, int]) -> None:
+    for extent in "mnk":
+        product = group_product(rng, extent, LENGTHS, sizes, "float16", BEHIND)
+        out = np.full(product.expected.shape, UNTOUCHED, np.float16)
+        lapidist.grouped(product.a, product.b, product.ends, out=out, device="machine", kernel=kernel)
+        require_right(product, out)
 
 
 @lapidist.epilogue

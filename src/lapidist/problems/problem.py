@@ -251,8 +251,8 @@ class Problem:
     def stacked(self) -> Problem:
         """A batch that shares B, with A, C and D stacked row by row, as one product of batch * m rows.
 
-        Indices and groups belong to one matrix, so problems with them stay batches. So do epilogues whose
-        lanes would reduce rows of two matrices together.
+        Indices and groups belong to one matrix, so problems with them stay batches: each has its own
+        length. So do epilogues whose lanes would reduce rows of two matrices together.
         """
         if len(self.batch) != 1 or self.b.batch_strides != (0,) or self.triangle:
             return self
