@@ -243,6 +243,8 @@ def test_our_own_folder_is_ours_alone(umask: int, tmp_path: Path, monkeypatch: p
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", "/some/where")
     assert cache_directory() == Path("/some/where")
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", os.pathsep.join(["/of/an/image", "~/kernels"]))
+    assert cache_folder.chosen_directory() == Path.home() / "kernels"
     monkeypatch.delenv("LAPIDIST_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     assert cache_directory() == Path("/xdg/lapidist")

@@ -63,6 +63,14 @@ def test_one_row_or_column(rng: np.random.Generator, kernel: str | None, sizes: 
         require_right(product, out)
 
 
+@pytest.mark.parametrize("extent", ["m", "n", "k"])
+def test_one_group_is_planned(rng: np.random.Generator, extent: str) -> None:
+    product = group_product(rng, extent, [3], (2, 5), "float32", BEHIND)
+    out = np.full(product.expected.shape, UNTOUCHED, np.float32)
+    lapidist.grouped(product.a, product.b, product.ends, out=out, device="machine")
+    require_right(product, out)
+
+
 @lapidist.epilogue
 def dressed(acc, bias: Row, residual: Tile, gate: Column):  # type: ignore[no-untyped-def]
     return lapidist.relu(acc + bias) * gate + residual

@@ -18,7 +18,15 @@ from lapidist.backends.gpu import driver, launched_products
 from lapidist.calls import repeat
 from lapidist.device import chip
 from lapidist.errors import DTypeError, LapidistError
-from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, evenly, framework_of, operand_of
+from lapidist.frameworks.arrays import (
+    HOST,
+    Operand,
+    contiguous_strides,
+    evenly,
+    framework_of,
+    operand_of,
+    readable,
+)
 from lapidist.frameworks.host_arrays import on_host
 from lapidist.frameworks.new_arrays import empty
 
@@ -390,3 +398,15 @@ def test_types_of_no_size_are_refused(name: str, device: str | None) -> None:
     for dtype in ("V0", "S0", "U0"):
         with pytest.raises(DTypeError, match=f"{name}: "):
             lapidist.gemm(**{**given, name: np.empty((3, 3), dtype)}, device=device)
+
+
+@pytest.mark.parametrize("array", [np.zeros(3), SimpleNamespace()], ids=["numpy", "of another library"])
+def test_a_timeout_of_a_signals_handler_stays_one(array: Any) -> None:
+    """A handler may raise while an array is read. Arrays of other libraries raise anything themselves."""
+
+    def interrupted(array: Any, name: str) -> Any:
+        raise TimeoutError("of signal.alarm")
+
+    kind = TimeoutError if isinstance(array, np.ndarray) else DTypeError
+    with pytest.raises(kind, match=r"of signal.alarm"):
+        readable(interrupted)(array, "a")

@@ -79,6 +79,18 @@ def test_meta_tensors_and_transforms_name_lapidist_torch() -> None:
         torch.vmap(lapidist.matmul)(A[None], B[None])
 
 
+def test_what_records_operators_names_lapidist_torch() -> None:
+    """It would record a result of unset memory, and no product."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    for _ in range(3):
+        lapidist.matmul(A, B)  # what serves it fast then looks, too
+    with pytest.raises(ArgumentError, match=r"under make_fx.*call lapidist.torch, whose operators"):
+        make_fx(lambda a, b: lapidist.matmul(a, b))(A, B)
+    recorded = make_fx(lambda a, b: lapidist_torch.matmul(a, b))(A, B)
+    assert torch.equal(recorded(A + 1, B), (A + 1) @ B)
+
+
 @pytest.mark.parametrize("name", ["matmul", "gemm", "einsum"])
 @pytest.mark.parametrize("inside", [True, False])
 def test_compiled_graphs_name_the_operator(name: str, inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:

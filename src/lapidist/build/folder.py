@@ -38,8 +38,10 @@ def cache_directory() -> Path:
 
 
 def named_folders() -> list[Path]:
-    """The folders of LAPIDIST_CACHE_DIR, which may name several like PATH does: the last one is written."""
-    return [Path(name) for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
+    """The folders of LAPIDIST_CACHE_DIR, which may name several like PATH does: the last one is written.
+    Without a shell ~ stays as it is in variables.
+    """
+    return [Path(os.path.expanduser(name)) for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
 def folders_read_first() -> list[Path]:

@@ -14,8 +14,9 @@ from lapidist.calls.operation import Factors, Groups, Operation, is_array, types
 from lapidist.dtypes import EMULATIONS, IEEE
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import HOST, META, Operand, require_dense
+from lapidist.frameworks.arrays import HOST, META, Operand
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.frameworks.tensor_rules import require_dense
 
 
 def outline(tensor: Any, name: str) -> Operand:

@@ -143,6 +143,8 @@ def readable(look: Look) -> Look:
         except (LapidistError, MemoryError, ImportError):
             raise
         except Exception as error:
+            if type(array).__module__ in ("numpy", "torch") and not isinstance(error, RuntimeError):
+                raise  # theirs raise nothing else, so a signal's handler did: a timeout, say
             raise DTypeError(
                 f"{name}: must be an array that can be read; got {type(array).__name__}, which raised"
                 f" {type(error).__name__} ({error}). Pass its numbers in an array of NumPy or torch"
@@ -173,6 +175,8 @@ def operand_of(array: Any, name: str) -> Operand:
 
 def of_torch(tensor: Any, name: str) -> Operand:
     """A tensor whose numbers mean their negatives is copied as they are meant, one of conjugates is not."""
+    from lapidist.frameworks.tensor_rules import require_memory
+
     require_memory(tensor, name)
     negated = tensor.is_neg()
     if negated:
@@ -192,55 +196,6 @@ def of_torch(tensor: Any, name: str) -> Operand:
         not (negated or conjugated),
         conjugated,
     )
-
-
-def require_dense(tensor: Any, name: str) -> None:
-    import torch
-
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        layout, way_out = tensor.layout, "Call .to_dense() first, or multiply its parts"
-        if tensor.is_nested:
-            layout, way_out = "nested", "Multiply its parts, list(tensor.unbind()), by gemm of two lists"
-        raise DTypeError(f"{name}: must be a dense tensor; got {layout}. {way_out}")
-
-
-def require_memory(tensor: Any, name: str) -> None:
-    """Kernels read and write memory; many things that torch calls tensors have none, or none in rows and
-    columns.
-    """
-    import torch
-
-    require_dense(tensor, name)
-    if tensor.is_quantized:
-        raise DTypeError(
-            f"{name}: must hold plain numbers; got {tensor.dtype}. Call .int_repr() or .dequantize() first"
-        )
-    if tensor.device.type not in ("cpu", "cuda"):
-        meta = "lapidist.torch multiplies tensors without numbers; or make room with .to_empty(device=...)"
-        raise DeviceError(
-            f"{name}: must be on the CPU or a CUDA device; got {tensor.device}."
-            f" {meta if tensor.is_meta else 'Move it with .to()'}"
-        )
-    if torch.jit.is_tracing():
-        raise ArgumentError(
-            f"{name}: torch.jit.trace would record the result as a constant; got a tensor that is traced. "
-            "Multiply outside of what is traced"
-        )
-    if torch._C._len_torch_dispatch_stack() and torch._guards.active_fake_mode() is not None:
-        raise ArgumentError(
-            f"{name}: torch makes fake tensors now, under FakeTensorMode, and a product needs memory. Call"
-            " outside of the mode, or call lapidist.torch, whose operators have fake results"
-        )
-    wrapped = type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
-    transformed = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    if wrapped or transformed or (tensor.numel() and not tensor.data_ptr()):
-        got, way_out = "whose memory was freed", "Resize its storage, and fill it, before"
-        if transformed:
-            got, way_out = "of vmap, func.grad or another transform", "lapidist.torch follows transforms"
-        elif wrapped:
-            got, way_out = "which stands for others", "Pass the tensors behind it"
-        kind = type(tensor).__name__
-        raise DTypeError(f"{name}: must be a tensor with memory of its own; got {kind}, {got}. {way_out}")
 
 
 def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:

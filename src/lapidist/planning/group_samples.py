@@ -41,7 +41,7 @@ def alone(problem: Problem) -> Problem:
     """One group with all lines, up to ALONE of them."""
     lines = expected_lines(problem)
     together = min(ALONE, lines * math.prod(problem.batch))
-    return replace(with_length(problem, together / lines), batch=(1,))
+    return replace(with_length(problem, together / lines), batch=problem.batch and (1,))
 
 
 def with_length(problem: Problem, share: float) -> Problem:

@@ -20,7 +20,7 @@ from lapidist.calls.repeat import MATRIX_PATHS
 from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
-from lapidist.frameworks.arrays import require_dense
+from lapidist.frameworks.tensor_rules import require_dense
 from lapidist.frameworks.torch_autocast import WHERE, in_autocast
 from lapidist.launch import AS_IT_IS
 from lapidist.torch import sharding

@@ -25,8 +25,8 @@ from lapidist.calls.symmetric_rules import (
 from lapidist.calls.torch_epilogues import finished, type_of_sums
 from lapidist.dtypes import IEEE, Precision, integer_from
 from lapidist.errors import ArgumentError, DTypeError, shown
-from lapidist.frameworks.arrays import require_dense
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.frameworks.tensor_rules import require_dense
 from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.torch import operators
 from lapidist.torch.batches import map_gram, map_symmetric_matmul
