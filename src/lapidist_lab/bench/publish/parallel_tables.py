@@ -96,7 +96,7 @@ def every_way(data: Data) -> str:
 # ---- what the plans' model says of more cards ----
 
 
-class Whole(NamedTuple):
+class JointCase(NamedTuple):
     """A case of all cards together."""
 
     device: str
@@ -111,43 +111,43 @@ class Whole(NamedTuple):
         return Case(self.product, self.rows, n, k, self.dtype)
 
 
-def whole_of(record: Record, cards: int) -> Whole:
+def joint_case(record: Record, cards: int) -> JointCase:
     case = case_of(record)
     n, k = (case.n * cards, case.k) if case.product == GATHER else (case.n, case.k * cards)
-    return Whole(record.device, case.product, case.rows, n, k, case.dtype)
+    return JointCase(record.device, case.product, case.rows, n, k, case.dtype)
 
 
-def measured_wholes(data: Data) -> dict[Whole, dict[int, float]]:
+def joint_times(data: Data) -> dict[JointCase, dict[int, float]]:
     """Seconds of each case by the number of cards."""
-    wholes: dict[Whole, dict[int, float]] = {}
+    times_of: dict[JointCase, dict[int, float]] = {}
     for record in ours(data):
         cards = cards_of(case_of(record))
         if cards is not None and record.seconds:
-            wholes.setdefault(whole_of(record, cards), {})[cards] = record.seconds
-    return wholes
+            times_of.setdefault(joint_case(record, cards), {})[cards] = record.seconds
+    return times_of
 
 
-def predicted(whole: Whole, cards: int) -> ExchangePlan:
-    case = whole.of_each(cards)
+def predicted(joint: JointCase, cards: int) -> ExchangePlan:
+    case = joint.of_each(cards)
     exchange = exchange_of(case.product, case.rows, case.n, case.k, case.dtype, cards, RESULT_BYTES)
-    return plan_of(exchange, Reach(cards, like(whole.device), NVLINK))
+    return plan_of(exchange, Reach(cards, like(joint.device), NVLINK))
 
 
 def of_model(data: Data) -> str:
     """Measured times beside those of the model that plans choose by, which also tells of more cards."""
-    wholes = measured_wholes(data)
-    if not wholes:
+    times_of = joint_times(data)
+    if not times_of:
         return ""
-    seconds = {(whole, cards): predicted(whole, cards).seconds[0][1] for whole in wholes for cards in CARDS}
-    off = [seconds[whole, cards] / time for whole, times in wholes.items() for cards, time in times.items()]
+    seconds = {(joint, cards): predicted(joint, cards).seconds[0][1] for joint in times_of for cards in CARDS}
+    off = [seconds[joint, cards] / time for joint, times in times_of.items() for cards, time in times.items()]
     heads = ["call", "type", "rows x n x k of all", "chip"]
     heads += chain.from_iterable((f"{cards} cards", f"{cards}, predicted") for cards in CARDS)
     rows = []
-    for whole, times in wholes.items():
-        words = [f"`{whole.product}`", short_name(whole.dtype), shape_words(whole.rows, whole.n, whole.k)]
-        rows.append([*words, short_chip(whole.device)])
+    for joint, times in times_of.items():
+        words = [f"`{joint.product}`", short_name(joint.dtype), shape_words(joint.rows, joint.n, joint.k)]
+        rows.append([*words, short_chip(joint.device)])
         for cards in CARDS:
-            way = f"{time_words(seconds[whole, cards])}, `{predicted(whole, cards).way}`"
+            way = f"{time_words(seconds[joint, cards])}, `{predicted(joint, cards).way}`"
             rows[-1] += [time_words(times.get(cards)), way]
     words_above = (
         f"Predicted times over measured ones: {geomean(off):.2f} in the mean, {min(off):.2f} to"
