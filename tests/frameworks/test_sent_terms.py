@@ -33,15 +33,16 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Rooms:
-    """Those of all ranks, with flags, where this rank made `calls` calls and peers have begun the next."""
+    """Those of all ranks, with flags, where this rank made `calls` calls and peers have begun more."""
 
-    def __init__(self, ranks: int, rank: int, size: int, calls: int = 1) -> None:
+    def __init__(self, ranks: int, rank: int, size: int, calls: int = 1, ahead: int = 1) -> None:
+        """`ahead`: how many calls peers have begun that this rank has not."""
         self.rank, self.room = rank, -(-size // 16) * 16
-        self.call = calls + 1 if calls < MOST_CALLS else -MOST_CALLS - 1
+        self.call, of_peers = (int(np.int64(calls + more).astype(np.int32)) for more in (1, ahead))
         size_of_all = 2 * ranks * self.room
         self.of_ranks = [torch.full((size_of_all,), POISON, dtype=torch.uint8) for _ in range(ranks)]
         self.flags = [np.full((ranks, BLOCKS), calls, np.int32) for _ in range(ranks)]
-        self.flags[rank][[peer for peer in range(ranks) if peer != rank]] = self.call
+        self.flags[rank][[peer for peer in range(ranks) if peer != rank]] = of_peers
         self.calls, self.reports = np.full(BLOCKS, calls, np.int32), np.zeros(ranks, np.uint64)
 
     def at(self, owner: int, sender: int, call: int) -> Any:
@@ -91,7 +92,7 @@ def drawn(count: int, dtype: Any, seed: int, skipped: int = 0) -> Any:
 TERMS = [  # type, elements, and elements before them
     (torch.bfloat16, 5 * 8 * THREADS * BLOCKS + 8, 0),
     (torch.float16, 5, 0),
-    (torch.bfloat16, 4 * THREADS + 10, 2),
+    (torch.bfloat16, 4 * THREADS + 8, 1),
     (torch.float32, 301, 1),
     (torch.int32, 72, 0),
 ]
@@ -129,19 +130,20 @@ def test_terms_are_sent_and_added(ranks: int, rank: int, by_tree: bool, terms: A
     assert not rooms.reports.any()
 
 
-GATHERS = [  # ranks, this one, its calls; bytes of rows, and how many factors
-    (2, 1, 1, 24, 0),
-    (2, 0, MOST_CALLS, 5 * 16 * THREADS * BLOCKS, 64),
-    (4, 2, 3, 37, 5),
-    pytest.param(8, 0, 2, 40, 4, marks=pytest.mark.survey),
+GATHERS = [  # ranks, this one, its calls, calls that peers began behind these, bytes of rows, factors
+    (2, 1, 1, 1, 24, 0),
+    (2, 0, MOST_CALLS, 1, 5 * 16 * THREADS * BLOCKS, 64),
+    (3, 1, MOST_CALLS - 1, 2, 48, 0),
+    (4, 2, 3, 2, 37, 5),
+    pytest.param(8, 0, 2, 1, 40, 4, marks=pytest.mark.survey),
 ]
 
 
-@pytest.mark.parametrize(("ranks", "rank", "calls", "rows", "factors"), GATHERS)
+@pytest.mark.parametrize(("ranks", "rank", "calls", "ahead", "rows", "factors"), GATHERS)
 def test_rows_are_gathered_with_their_factors(
-    ranks: int, rank: int, calls: int, rows: int, factors: int
+    ranks: int, rank: int, calls: int, ahead: int, rows: int, factors: int
 ) -> None:
-    rooms = Rooms(ranks, rank, rows + 4 * factors, calls)
+    rooms = Rooms(ranks, rank, rows + 4 * factors, calls, ahead)
     shards = [drawn(rows, torch.uint8, sender) for sender in range(ranks)]
     scales = [drawn(factors, torch.float32, 9 + sender) for sender in range(ranks)]
     peers = [peer for peer in range(ranks) if peer != rank]

@@ -65,7 +65,7 @@ def column_parallel_linear(
     precision, invariant
         As in `lapidist.gemm`.
     way : str, optional
-        In place of the plan's.
+        In place of the plan's. Without `sequence_dim` gradients alone travel.
 
     Returns
     -------
