@@ -255,6 +255,12 @@ def test_four_ranks_meet_in_kernels(torch: Any, way: str, seed: int) -> None:
     assert is_right(torch, way, seed, count=4)
 
 
+@pytest.mark.survey
+@pytest.mark.parametrize("way", ["one_shot met", *SENT])
+def test_eight_ranks_meet_in_kernels(torch: Any, way: str) -> None:
+    assert is_right(torch, way, 0, count=8)
+
+
 @pytest.fixture
 def one_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """As replays of a graph of one call have it. With two in turn, the next call's flags would do."""
