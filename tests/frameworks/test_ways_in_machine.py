@@ -19,7 +19,7 @@ from lapidist.distributed import exchange_times, peer_products, sent_terms
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_gradients import back
 from lapidist.distributed.product_options import Options
-from lapidist.distributed.rank_memory import FLAGS, first_flags, flag_count, flag_index
+from lapidist.distributed.rank_memory import FLAGS, first_flags, flag_count, flag_index, way_of
 from lapidist.distributed.row_products import RowProducts
 from lapidist.distributed.sent_terms import Sending
 from lapidist.frameworks.arrays import operand_of
@@ -89,6 +89,7 @@ class MachineMemory(played.RankMemory):
     def sending(self, missed: int) -> Sending | None:
         if self.all.sends is None:
             return None
+        assert way_of(missed - 1, self.ranks) == "one_shot"  # which an error names
         known = {f"of rank {rank}: flags": flags for rank, flags in enumerate(self.all.flags)}
         known |= {"reports": self.all.reports, "calls": self.all.calls[self.rank]}
         operands = {name: operand_of(array, name) for name, array in known.items()}
@@ -153,6 +154,8 @@ def is_right(
     ranks.run()
     if drop is nothing and meets is as_told:
         for rank, flags in enumerate(ranks.flags):
+            if sends is not None:  # a peer that does not come is known by these
+                assert all(flags[flag] == calls for flag, _ in ranks.members[rank].waits_of_sent())
             counts = [calls * (way.endswith("sent") and sender != rank) for sender in range(count)]
             flags, of_blocks = np.split(flags, [flag_count(count)])
             assert flags.tolist() == first_flags(count, rank)[: len(flags)]
@@ -250,6 +253,12 @@ SENT = "gather sent", "scatter sent", "reduce sent"
 @pytest.mark.parametrize("seed", range(3))
 def test_four_ranks_meet_in_kernels(torch: Any, way: str, seed: int) -> None:
     assert is_right(torch, way, seed, count=4)
+
+
+@pytest.mark.survey
+@pytest.mark.parametrize("way", ["one_shot met", *SENT])
+def test_eight_ranks_meet_in_kernels(torch: Any, way: str) -> None:
+    assert is_right(torch, way, 0, count=8)
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch.distributed.tensor import Shard, distribute_tensor
 
 import lapidist
+from lapidist import quantised
 from lapidist.distributed.group_facts import members_of
 from lapidist.errors import ArgumentError, LapidistError, LaunchError, ShapeError
 from parallel_ranks import ROWS, K, N, equal, part, ways_of
@@ -250,6 +253,30 @@ def wrong_use() -> None:
         ours.matmul_all_reduce(x, w.T, scale_a=2.0)
 
 
+def packed_operands(x: Any) -> Iterator[tuple[str, Any]]:
+    """Packed weights have layers over ranks, and no calls."""
+    packed = quantised.pack(torch.ones(K, 8), "int4", group=64)
+    for name, call in (
+        ("b", ours.all_gather_matmul),
+        ("b", ours.matmul_all_reduce),
+        ("weight", ours.column_parallel_linear),
+        ("weight", ours.row_parallel_linear),
+    ):
+        words = (
+            rf"{name}: must be a tensor; got PackedWeight. Take layers of lapidist.torch.swap\(model, mesh"
+        )
+        yield words, partial(call, x, packed)
+
+
+def other_extents() -> tuple[int, int]:
+    """As many rows on all ranks, which run over other extents."""
+    return (2, ROWS // 2) if torch.distributed.get_rank() else (ROWS // 2, 2)
+
+
+def other_dim() -> int:
+    return int(torch.distributed.get_rank() > 0)
+
+
 def refused_operands() -> None:
     """In words of the call, before anything travels."""
     x, w = torch.ones(ROWS, K), torch.ones(N, K)
@@ -275,6 +302,19 @@ def refused_operands() -> None:
         ),
         ("bias: must be of the result's type", lambda: ours.row_parallel_linear(x, w, torch.ones(N).half())),
         ("out_dtype: must be one of float16", lambda: ours.matmul_all_reduce(x, w.T, out_dtype="flat32")),
+        *packed_operands(x),
+        ("b: must have a matrix; got an empty list", lambda: ours.all_gather_matmul(x, [])),
+        ("weight: must have a matrix; got an empty list", lambda: ours.column_parallel_linear(x, [])),
+        # of gradients alone, without sequence_dim
+        ("way: must be one that .* got 'push'", lambda: ours.column_parallel_linear(x, w, way="push")),
+        (
+            r"split=\(0, \(6, 2\)\) on rank 0; .*split=\(0, \(2, 6\)\) on rank 1",
+            lambda: ours.matmul_all_reduce(x.view(*other_extents(), K), w.T),
+        ),
+        (
+            r"split=\(0, \(6, 2\)\) on rank 0; .*split=\(1, \(6, 2\)\) on rank 1",
+            lambda: ours.all_gather_matmul(x.view(*other_extents(), K), w.T, dim=other_dim()),
+        ),
     ):
         with pytest.raises(LapidistError, match=words):
             call()

@@ -11,7 +11,7 @@ from lapidist.distributed.exchange_times import NETWORK, Product, Reach
 from lapidist.distributed.group_facts import members_of, reach_of, require_alike
 from lapidist.distributed.peer_memory import peers_of
 from lapidist.distributed.row_factors import row_factors
-from lapidist.distributed.row_products import RowProducts
+from lapidist.distributed.row_products import RowProducts, shape_of
 from lapidist.errors import ArgumentError, shown
 
 
@@ -20,8 +20,8 @@ def agreed_way(
 ) -> Way:
     """The plan's way, or the caller's if the plan does not refuse it; looked up in a call that repeats."""
     members, key = members_of(group), None
-    if scale is None and (of_products := products.key) is not None:
-        key = product, way, rows.shape, rows.dtype, rows.device, of_products
+    if (of_products := products.key) is not None:
+        key = product, way, rows.shape, rows.dtype, rows.device, shape_of(scale), of_products
         agreed = members.ways.get(key)
         if agreed is not None:
             members.calls += 1
@@ -41,11 +41,7 @@ def newly_agreed_way(
     parts += [] if way is None else [f"way={way}"]
     require_alike(group, product, ", ".join(parts).replace("torch.", ""))
     plan = plan_for(product, rows, products, group)
-    if way is not None and way not in WAYS[product]:
-        ways = ", ".join(WAYS[product])
-        raise ArgumentError(
-            f"way: must be one that the plan offers; got {shown(way)}: the ways are {ways}. Leave it out"
-        )
+    require_way(product, way)
     if way is None or members.ranks == 1:
         return plan.way
     offered = {"collective", "chunks", *(name for name, _ in plan.seconds)}
@@ -56,6 +52,14 @@ def newly_agreed_way(
             f"way: must be one that the plan offers; got {shown(way)}: {reason}. Leave it out"
         )
     return way
+
+
+def require_way(product: Product, way: Any) -> None:
+    if way is not None and way not in WAYS[product]:
+        ways = ", ".join(WAYS[product])
+        raise ArgumentError(
+            f"way: must be one that the plan offers; got {shown(way)}: the ways are {ways}. Leave it out"
+        )
 
 
 def plan_for(product: Product, rows: Any, products: RowProducts, group: Any) -> ExchangePlan:

@@ -60,7 +60,7 @@ def refusal_of(way: Way, exchange: Exchange, reach: Reach, barred: str) -> str:
     """Why a way cannot be taken; "" if it can. `barred`: why the call's rows must stay together."""
     if way == "collective":
         return ""
-    if barred and (way != "one_shot" or exchange.product == "all_gather_matmul"):
+    if barred:
         return barred
     if exchange.rows % exchange.ranks and (way, exchange.product) != ("one_shot", "matmul_all_reduce"):
         return UNEVEN

@@ -134,7 +134,18 @@ def values_of_ranks(group: Any, name: str, value: Any, call: str) -> list[Any]:
     keys = [key_of(members, name, rank) for rank in range(members.ranks)]
     with waiting(group, call):
         store.wait(keys, limit)
-        return [pickle.loads(store.get(key)) for key in keys]
+        values = [pickle.loads(store.get(key)) for key in keys]
+        forget(store, keys, f"{keys[0]}/read", members.ranks)
+    return values
+
+
+def forget(store: Any, keys: list[str], count: str, ranks: int) -> None:
+    """The last rank that has read them deletes them: torchrun's store outlives a group, and the next one of
+    these processes has the same name and counts calls from the start.
+    """
+    if store.add(count, 1) == ranks:
+        for key in (*keys, count):
+            store.delete_key(key)
 
 
 def require_alike(group: Any, call: str, description: str) -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any, NoReturn
 
 from lapidist.calls.keywords import unexpected
+from lapidist.distributed.chosen_ways import require_way
 from lapidist.distributed.compiled_products import is_compiling, shared_in_graph
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of
@@ -23,6 +24,7 @@ from lapidist.distributed.row_products import (
     MATRIX,
     RowProducts,
     require_bias,
+    require_matrices,
     require_rows,
     require_tensor,
     result_dtype,
@@ -63,7 +65,7 @@ def column_parallel_linear(
     precision, invariant
         As in `lapidist.gemm`.
     way : str, optional
-        In place of the plan's.
+        In place of the plan's. Without `sequence_dim` gradients alone travel.
 
     Returns
     -------
@@ -81,6 +83,7 @@ def column_parallel_linear(
     matrices = list(weight) if several else [weight]
     biases = one_each("bias", bias, len(matrices), several)
     epilogues = one_each("epilogue", epilogue, len(matrices), several)
+    require_way("matmul_all_reduce", way)  # of gradients
     options = Options(True, None, precision, invariant)
     products = RowProducts(matrices, options, (), biases, epilogues)
     results = products_of_rows("enter", input, products, group, way)
@@ -167,8 +170,9 @@ def require_weights(input: Any, weight: Any) -> None:
     if is_compiling():
         return
     require_tensor("input", input)
-    for matrix in weight if isinstance(weight, list | tuple) else [weight]:
-        require_tensor("weight", matrix)
+    matrices = weight if isinstance(weight, list | tuple) else [weight]
+    require_matrices("weight", matrices)
+    for matrix in matrices:
         if matrix.ndim != MATRIX or not input.ndim or matrix.shape[1] != input.shape[-1]:
             raise ShapeError(
                 f"weight: must be a matrix with as many columns as input; input is {tuple(input.shape)},"

@@ -23,6 +23,7 @@ from lapidist.distributed.row_products import (
     in_shape,
     require_bias,
     require_fit,
+    require_matrices,
     result_dtype,
 )
 from lapidist.distributed.unequal_parts import equal_parts, equal_shard
@@ -227,6 +228,7 @@ def matmul_in_chunks(
     parts = chunks_of_rank(chunks, 1, rows.shape[1], None, precision)
     options = Options(trans_b, type_named(out_dtype), precision, None, parts, device=device)
     products = RowProducts([b], options)
+    require_matrices("b", [b])
     require_fit(rows, products)
     is_recorded = recorded(rows, b)
     total = Reduced.apply(rows, None, options, None, b) if is_recorded else products.multiply(rows)[0]
@@ -244,6 +246,7 @@ def products_of_rows(
     scale_a: Any = None,
 ) -> list[Any]:
     """Products of all ranks' rows, or of rows that all ranks have, and functions of them."""
+    require_matrices("b" if kind == "gather" else "weight", products.matrices)
     a, products = cast_together(a, products, scale_a)
     rows, leading = in_rows(a, dim, "a_shard" if kind == "gather" else "input")
     dim, dtype, matrices, biases = (
@@ -258,7 +261,8 @@ def products_of_rows(
     is_recorded = recorded(rows, *matrices, *biases, *tensors_of(bounds))
     if is_recorded or is_compiling():
         require_no_scales(scale_a, *products.scales)
-    products = RowProducts(matrices, products.options, products.scales, biases, bounds)
+    options = split_along(products.options, dim, leading)
+    products = RowProducts(matrices, options, products.scales, biases, bounds)
     # rows that fill up a shard are in no result
     later = is_recorded or is_compiling() or (extent is not None and products.barred() != "")
     later = later and any(bound is not None for bound in bounds)
@@ -284,6 +288,11 @@ def products_of_rows(
     return [shaped(result, bound, leading, dim, extent) for result, bound in of_each]
 
 
+def split_along(options: Options, dim: int, leading: tuple[int, ...]) -> Options:
+    """What ranks must agree on of an operand whose rows run over several dimensions."""
+    return options if len(leading) == 1 else replace(options, split=(dim, leading))
+
+
 def cast_together(a: Any, products: RowProducts, scale_a: Any) -> tuple[Any, RowProducts]:
     """As torch.autocast casts products. What has factors has its type already."""
     if scale_a is not None or products.scales:
@@ -306,6 +315,7 @@ def sum_of_products(
     length: int | None = None,
 ) -> Any:
     """The sum over ranks, and the function of it. `options`: with the chunks of all ranks' k."""
+    require_matrices("b", [b])
     if factors == (None, None):
         a, b = in_autocast(a, b)
     rows, leading = in_rows(a, dim, "a")
@@ -321,7 +331,7 @@ def sum_of_products(
         parts = chunks_of_rank(
             chunks, members_of(group).ranks, rows.shape[1], options.invariant, options.precision
         )
-        options = replace(options, chunks=parts)
+        options = split_along(replace(options, chunks=parts), dim, leading)
         products = RowProducts([b], options, present(scale_b))
         require_fit(rows, products)
         part = leading[0] // members_of(group).ranks if kind == "scatter" else leading[0]

@@ -213,7 +213,8 @@ class CardMemory:
             calls = self._calls.to("cpu")
             self._rescue.synchronize()
         flags, first = values.view(torch.int32), flag_count(self.ranks)
-        return sorted({rank for flag, rank in waits if flags[flag] <= (calls[0] if flag >= first else 0)})
+        # counts go round, and so do differences of int32
+        return sorted({rank for flag, rank in waits if flags[flag] - calls[0] * (flag >= first) <= 0})
 
     def _release(self) -> None:
         """Set this rank's flags in others' place. Streams that wait take no SM, so the copy runs."""

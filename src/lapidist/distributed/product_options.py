@@ -39,6 +39,8 @@ class Options:
     chunks: int | None = None  # of this rank's k, whose sums a tree adds; None: k as it is
     of_columns: bool = False  # chunks are of the result's columns instead
     device: str | None = None
+    # of an operand of more dimensions than two: the one that ranks share, and over what its rows run
+    split: tuple[int, tuple[int, ...]] | None = None
 
     @property
     def sums_chunks(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lapidist import api
 from lapidist.build.compile_policy import WAIT
-from lapidist.calls.call import Call
+from lapidist.calls.call import Call, FewBits
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_invariant, types_named
@@ -181,23 +181,21 @@ class RowProducts:
     @property
     def key(self) -> tuple[Any, ...] | None:
         """What plans depend on and ranks must agree on; None where that is not worth a key."""
-        if self.epilogues or self.scales:
+        if self.epilogues:
             return None
-        options, matrices = self.options, [(matrix.shape, matrix.dtype) for matrix in self.matrices]
-        return (
-            options.trans_b,
-            options.out_dtype,
-            options.precision,
-            options.invariant,
-            options.chunks,
-            *matrices,
-        )
+        matrices = [(matrix.shape, matrix.dtype) for matrix in self.matrices]
+        return self.options, *matrices, *map(shape_of, self.scales)
 
     def described(self) -> str:
         """What must be the same on all ranks."""
         parts = [f"b {tuple(matrix.shape)} {matrix.dtype}" for matrix in self.matrices]
-        parts += [f"scale_b {tuple(scale.shape)}" for scale in self.scales if scale is not None]
+        parts += [f"scale_b {shape_of(scale)}" for scale in self.scales if scale is not None]
         return ", ".join(part for part in (*parts, self.options.described(), self.barred()) if part)
+
+
+def shape_of(factors: Any) -> tuple[int, ...] | None:
+    """Of what may be a number, or missing."""
+    return None if factors is None else tuple(getattr(factors, "shape", ()))
 
 
 def arriving(
@@ -325,6 +323,11 @@ def _volume(extents: Sequence[int]) -> int:
 def require_tensor(name: str, value: Any) -> None:
     import torch
 
+    if isinstance(value, FewBits):
+        raise DTypeError(
+            f"{name}: must be a tensor; got {type(value).__name__}. Take layers of"
+            ' lapidist.torch.swap(model, mesh=..., weights="int4"), say, which split packed weights'
+        )
     if not isinstance(value, torch.Tensor):
         raise DTypeError(
             f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
@@ -336,10 +339,17 @@ def require_tensor(name: str, value: Any) -> None:
         )
 
 
+def require_matrices(name: str, matrices: Sequence[Any]) -> None:
+    """Refuse what is no tensor, or nothing at all."""
+    if not matrices:
+        raise ArgumentError(f"{name}: must have a matrix; got an empty list. Pass one for each result")
+    for matrix in matrices:
+        require_tensor(name, matrix)
+
+
 def require_fit(rows: Any, products: RowProducts) -> None:
     """Refuse matrices whose k is not that of the rows."""
     for matrix in products.matrices:
-        require_tensor("b", matrix)
         k = matrix.shape[1 if products.options.trans_b else 0] if matrix.ndim == MATRIX else None
         if k != rows.shape[1]:
             raise ShapeError(

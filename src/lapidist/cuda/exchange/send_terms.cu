@@ -4,7 +4,7 @@
 //
 //   | stores its vectors at all peers | says "call c" | waits for the peers' "call c" | adds what is here, or copies |
 //
-// Flags count calls, and what two calls in a row send lies apart. So nobody takes a flag back, and nobody says that
+// Flags count calls, modulo 2^32, and what two calls in a row send lies apart. So nobody takes a flag back, and nobody says that
 // it has read: the kernels of a rank follow each other, so a peer that says "call c" has read call c - 1 to its end,
 // and the same memory is written in call c + 1.
 //
@@ -47,7 +47,8 @@ __device__ __forceinline__ void copy(Term* to, const Term* from, i64 count) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     send_terms(const __grid_constant__ Sending sending, Term* D, i64 count, Term* factors, i64 factor_count) {
   if (OVERLAPS) wait_for_last_launch();
-  const int rank = static_cast<int>(sending.rank), call = sending.calls[blockIdx.x] + 1;
+  const int rank = static_cast<int>(sending.rank);
+  const unsigned call = sending.calls[blockIdx.x] + 1u;  // goes round, which signed sums do not
   const i64 of_call = (call & 1) * sending.apart;
 #pragma unroll
   for (int further = 1; further < RANKS; ++further) {
@@ -59,12 +60,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   if (const int peer = threadIdx.x; peer < RANKS && peer != rank) {
     const int* const from_peer = sending.flags[rank] + peer * gridDim.x + blockIdx.x;
-    set_flag(sending.flags[peer] + rank * gridDim.x + blockIdx.x, call);
-    came_in_time([from_peer, call] { return value_of(from_peer) - call >= 0; }, sending.limit,
-                 sending.reports + peer, sending.missed);
+    set_flag(sending.flags[peer] + rank * gridDim.x + blockIdx.x, static_cast<int>(call));
+    came_in_time([from_peer, call] { return static_cast<int>(value_of(from_peer) - call) >= 0; },
+                 sending.limit, sending.reports + peer, sending.missed);
   }
   __syncthreads();
-  if (threadIdx.x == 0) sending.calls[blockIdx.x] = call;
+  if (threadIdx.x == 0) sending.calls[blockIdx.x] = static_cast<int>(call);
   const Term* const here = sending.rooms[rank] + of_call;
   if constexpr (GATHERED) {
     for (int sender = 0; sender < RANKS; ++sender) {

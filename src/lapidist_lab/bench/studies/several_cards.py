@@ -46,7 +46,7 @@ MODE, GATHER, PEER = "parallel", "all_gather_matmul", "cublas + nccl"
 SYMMETRIC, ONE_SHOT, ALONE = "torch.ops.symm_mem", "cublas + one-shot all-reduce", "alone"
 PEERS = PEER, SYMMETRIC, ONE_SHOT
 FEW = 512  # rows up to which all cards read all terms
-ROUNDS, GRAPH_SECONDS = 9, 2e-3
+ROUNDS, GRAPH_SECONDS, MOST_CALLS = 9, 2e-3, 100
 BOUND = 0.02  # of the largest value: terms are rounded to bf16 before they are added
 PROTOCOL = (
     "normal numbers, e4m3 with factors of rows and columns, results in bf16; a graph of calls of"
@@ -55,6 +55,7 @@ PROTOCOL = (
 )
 EXTENTS = ((8192, 8192), (28672, 8192), (8192, 28672))  # of all ranks: the result's columns, and k
 ROWS = (16, 64, 512, 4096, 8192)
+CARDS = (2, 4, 8)  # of one host
 Call = Callable[[], Any]
 
 
@@ -80,6 +81,11 @@ def cases(ranks: int, dtype: str = "bfloat16") -> list[Case]:
     return [
         Case(product, rows, *pair, dtype) for product in WAYS for pair in extents[product] for rows in ROWS
     ]
+
+
+def cards_of(case: Case) -> int | None:
+    """How many cards have such a case."""
+    return next((cards for cards in CARDS if case in cases(cards, case.dtype)), None)
 
 
 def operands(case: Case, device: str) -> tuple[Any, Any, Factors]:
@@ -213,21 +219,44 @@ def compile_ahead(chosen: Sequence[Case], ranks: int, device: Any) -> None:
 
 
 def captured(call: Call) -> tuple[Call, int]:
-    """Replays of a graph of calls, and how many it has. What torch cannot capture is called as it is."""
-    import torch
-
+    """Replays of a graph of calls, and how many it has. A first graph tells how long the cards take: from the
+    host's calls, a way whose host takes longer would have fewer calls for what a replay costs.
+    """
     for _ in range(3):
         call()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
+    trial = calls_in_time(call, 1)
+    replay = graph_of(call, trial)
+    replay()
+    count = calls_in_time(replay, trial)
+    return (graph_of(call, count), count) if count > trial else (replay, trial)
+
+
+def repeated(call: Call) -> tuple[Call, int]:
+    """The same of what torch cannot capture, and how many calls these are."""
     call()
-    torch.cuda.synchronize()
-    count = of_all(max(1, min(50, int(GRAPH_SECONDS / (time.perf_counter() - start)))))
+    count = calls_in_time(call, 1)
+
+    def calls() -> None:
+        for _ in range(count):
+            call()
+
+    return calls, count
+
+
+def calls_in_time(call: Call, count: int) -> int:
+    """How many calls take GRAPH_SECONDS on all ranks. `call` has `count` of them."""
+    return max(1, min(MOST_CALLS, int(GRAPH_SECONDS / seconds_of(call, count, "cuda"))))
+
+
+def graph_of(call: Call, count: int) -> Call:
+    """Replays so many calls."""
+    import torch
+
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(count):
             call()
-    return graph.replay, count
+    return graph.replay
 
 
 def of_all(number: float) -> Any:
@@ -263,8 +292,7 @@ def measured(case: Case, device: str, chip: str) -> list[Record]:
         if name != ALONE:
             off = (call().float() - expected).abs().max() / expected.abs().max()
             worst[name] = of_all(float(off)) / BOUND
-        uncaptured = device == "cpu" or name == SYMMETRIC
-        calls[name] = (call, 1) if uncaptured else captured(call)
+        calls[name] = (call, 1) if device == "cpu" else (repeated if name == SYMMETRIC else captured)(call)
     turns: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, (call, count) in calls.items():
@@ -317,6 +345,8 @@ def main(arguments: Sequence[str]) -> None:
     torch.cuda.set_device(ordinal)
     dist.init_process_group("nccl")
     device, ranks = query_device(ordinal), dist.get_world_size()
+    if ranks not in CARDS:
+        parser.error(f"cases are shared by {', '.join(map(str, CARDS))} cards; there are {ranks}")
     selected = cases(ranks, chosen.dtype)[chosen.skip :][: chosen.count]
     if ordinal == 0:
         compile_ahead(selected, ranks, device)
