@@ -40,7 +40,7 @@ LIMIT = "LAPIDIST_CACHE_BYTES"
 DEFAULT_LIMIT = 1 << 30
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CUBIN_MACHINE = 190  # EM_CUDA
-# A process counts entries again when it has written its share of the room: with 1,200 entries that takes 10 ms.
+# A process counts entries again when it has written its share of the room: 1,200 entries take 10 ms.
 WRITERS = 8  # processes that may fill a folder at once and stay below the limit
 _room: dict[tuple[Path, int], int] = {}  # bytes, by folder and limit
 
