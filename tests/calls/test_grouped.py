@@ -52,6 +52,16 @@ def test_lengths_are_not_those_of_the_plan(rng: np.random.Generator, name: str, 
         require_right(product, out)
 
 
+@pytest.mark.parametrize("kernel", [None, "mma", "simt"])
+@pytest.mark.parametrize("sizes", [(1, 40), (24, 1), (1, 1)])
+def test_one_row_or_column(rng: np.random.Generator, kernel: str | None, sizes: tuple[int, int]) -> None:
+    for extent in "mnk":
+        product = group_product(rng, extent, LENGTHS, sizes, "float16", BEHIND)
+        out = np.full(product.expected.shape, UNTOUCHED, np.float16)
+        lapidist.grouped(product.a, product.b, product.ends, out=out, device="machine", kernel=kernel)
+        require_right(product, out)
+
+
 @lapidist.epilogue
 def dressed(acc, bias: Row, residual: Tile, gate: Column):  # type: ignore[no-untyped-def]
     return lapidist.relu(acc + bias) * gate + residual

@@ -251,15 +251,15 @@ class Problem:
     def stacked(self) -> Problem:
         """A batch that shares B, with A, C and D stacked row by row, as one product of batch * m rows.
 
-        Indices and groups belong to one matrix, so problems with them stay batches. So do epilogues whose
-        lanes would reduce rows of two matrices together.
+        Indices and groups belong to one matrix, so problems with them stay batches: each has its own
+        length. So do epilogues whose lanes would reduce rows of two matrices together.
         """
         if len(self.batch) != 1 or self.b.batch_strides != (0,) or self.triangle:
             return self
         if self.fused and self.fused.parts_rows(self.m):
             return self
         modes = self.modes
-        alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
+        alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups or modes.ragged
         matrices = [self.a, self.d] if self.c is None else [self.a, self.d, self.c]
         if self.m == 1:  # the stride of a single row is arbitrary: torch's compiler writes any number
             matrices = [replace(x, row_stride=x.batch_strides[0]) for x in matrices]
