@@ -65,6 +65,16 @@ def torch(request: pytest.FixtureRequest) -> Any:
     return torch
 
 
+@pytest.fixture
+def jax() -> Any:
+    return importlib.import_module("jax")
+
+
+@pytest.fixture
+def ours() -> Any:
+    return importlib.import_module("lapidist.jax")
+
+
 @pytest.fixture(
     params=[("host", None), ("machine", "simt"), ("machine", "mma")], ids=lambda where: where[1] or where[0]
 )

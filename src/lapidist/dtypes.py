@@ -293,9 +293,14 @@ def accumulators_of(dtype: str) -> tuple[str, ...]:
     return TYPES[dtype].accumulators if dtype in OPERANDS else (dtype,)
 
 
+def numpy_sums(accumulator: str) -> np.dtype[Any]:
+    """The type that NumPy sums in, for sums of this type. Those of float16 are rounded at their end."""
+    return np.dtype("float32" if accumulator == "float16" else accumulator)
+
+
 def number_type(accumulator: str) -> np.dtype[Any]:
     """The type of alpha and beta as kernel parameters, for sums of this type."""
-    dtype = np.dtype("float32" if accumulator == "float16" else accumulator)
+    dtype = numpy_sums(accumulator)
     return np.finfo(dtype).dtype if dtype.kind == "c" else dtype
 
 

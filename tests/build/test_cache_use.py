@@ -123,6 +123,21 @@ def test_the_least_recently_used_go_first(folder: Path, monkeypatch: pytest.Monk
     assert names(folder) == {f"{key(text)}.bin" for text in (texts[0], texts[1], texts[3])}
 
 
+def test_a_process_that_writes_much_stays_below_the_limit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts what is there when it has written its share of the room, and not for each entry."""
+    binary, counted, evict = build(), [], cache.evict
+    limit = 20 * max(path.stat().st_size for path in folder.iterdir())
+    monkeypatch.setenv("LAPIDIST_CACHE_BYTES", str(limit))
+    monkeypatch.setattr(cache, "evict", lambda *where: counted.append(where) or evict(*where))
+    for number in range(40):
+        cache.write(f"{number:064x}", binary)
+        assert sum(path.stat().st_size for path in folder.iterdir()) <= limit
+    assert len(names(folder)) >= 19
+    assert len(counted) < 40
+
+
 def test_a_limit_of_nothing_keeps_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_BYTES", "0")
     assert build().cubin

@@ -387,8 +387,9 @@ def test_an_epilogue_that_does_not_fit_changes_nothing(precision: str) -> None:
 A, B = np.ones((4, 300), np.float32), np.ones((300, 4), np.float32)
 
 
-@BOTH
-@pytest.mark.parametrize("name", ["a100", "rtx4090"])
+@pytest.mark.parametrize(
+    ("name", "precision"), in_turns(["a100", "rtx4090"], ["emulated_any_range", "emulated"], share=1)
+)
 def test_chips_without_wgmma_multiply_parts_by_mma(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, precision: str, name: str
 ) -> None:

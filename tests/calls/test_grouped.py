@@ -10,6 +10,7 @@ import pytest
 
 import lapidist
 from group_products import UNTOUCHED, group_product, require_right, stretches
+from in_turns import in_turns
 from lapidist import Column, Pair, Row, Tile
 from lapidist.errors import ArgumentError, DTypeError, RefusalError, ShapeError
 
@@ -40,11 +41,9 @@ def test_forms_on_the_host(rng: np.random.Generator, extent: str) -> None:
     require_right(product, out)
 
 
-@pytest.mark.parametrize("place", PLACES[1:], ids=IDS[1:])
-@pytest.mark.parametrize("expected_rows", [1, 100, 5000])
-def test_lengths_are_not_those_of_the_plan(
-    rng: np.random.Generator, place: dict[str, Any], expected_rows: int
-) -> None:
+@pytest.mark.parametrize(("name", "expected_rows"), in_turns(IDS[1:], [1, 5000, 100], share=1))
+def test_lengths_are_not_those_of_the_plan(rng: np.random.Generator, name: str, expected_rows: int) -> None:
+    place = PLACES[IDS.index(name)]
     dtype = "float32" if place["kernel"] in OF_SINGLES else "float16"
     for extent, turned in (("m", (False, True)), ("k", (True, False))):
         product = group_product(rng, extent, LENGTHS, (40, 72), dtype, BEHIND, turned)
@@ -111,10 +110,14 @@ def spread(factors: Any, lines: int, k: int) -> Any:
     return factors.repeat(128, 1)[:, :k] if factors.shape[1] > 1 else factors
 
 
-@pytest.mark.parametrize("kind", FACTORS)
-@pytest.mark.parametrize("place", PLACES[:3], ids=IDS[:3])
-def test_factors_of_each_group(rng: np.random.Generator, place: dict[str, Any], kind: str) -> None:
-    k = 272
+# Each form by one of the kernels, and all by the host; tests of forms and of gathered rows have more.
+FORMS_OFTEN = [("wgmma", "strips"), ("wgmma", "lines"), ("mma", "one"), ("mma", "squares")]
+FORMS_OFTEN += [("host", kind) for kind in FACTORS]
+
+
+@pytest.mark.parametrize(("name", "kind"), in_turns(IDS[:3], FACTORS, often=FORMS_OFTEN, share=1))
+def test_factors_of_each_group(rng: np.random.Generator, name: str, kind: str) -> None:
+    k, place = 272, PLACES[IDS.index(name)]
     a = whole(rng, (TOTAL, k), ml_dtypes.float8_e4m3fn)
     b = whole(rng, (5, 160, k), ml_dtypes.float8_e4m3fn).swapaxes(1, 2)
     of_a, of_b = (2.0 ** rng.integers(-1, 2, shape).astype(np.float32) for shape in FACTORS[kind])

@@ -192,6 +192,7 @@ def is_right(
     return all(judge_finished(d, function, values, a, b, result=place).ok for place, d in enumerate(out))
 
 
+@pytest.mark.survey  # as mutants are: tests of each family say in `make test` that it is right
 @pytest.mark.parametrize(
     "how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED, MOST, COLUMNS, ROWS, LEFT], ids=str
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,14 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FOUR}".strip()
 @pytest.fixture
 def lt(torch: Any) -> Any:
     return importlib.import_module("lapidist.torch")
+
+
+@pytest.fixture
+def precise(jax: Any) -> Iterator[Callable[..., None]]:
+    """Gradients, tangents and those of gradients, against differences of float64."""
+    check = importlib.import_module("jax.test_util").check_grads
+    with jax.enable_x64(True):
+        yield lambda call, *arrays: check(call, arrays, order=2)
 
 
 @pytest.fixture

@@ -20,16 +20,6 @@ M, N = 30, 40
 
 
 @pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
-@pytest.fixture
 def ours_of_dropout() -> Any:
     return importlib.import_module("lapidist.jax.dropout")
 

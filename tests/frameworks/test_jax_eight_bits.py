@@ -12,16 +12,6 @@ import pytest
 pytestmark = pytest.mark.frameworks
 
 
-@pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
 def drawn(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype("f4")
 

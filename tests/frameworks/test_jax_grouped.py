@@ -23,16 +23,6 @@ SIZES = [(3, 0, 7), (2, 3, 1), (0, 0, 0), (0, 10, 0), (6, 6, 6)]
 M, K, N = 10, 5, 4
 
 
-@pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
 def whole(*shape: int, dtype: str = "float32") -> Any:
     """Whole numbers: sums are exact."""
     return np.random.default_rng(sum(shape)).integers(-3, 4, shape).astype(numpy_dtype(dtype))

@@ -18,16 +18,6 @@ pytestmark = pytest.mark.frameworks
 RANKS = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2)]
 
 
-@pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
 def drawn(*shape: int, dtype: Any = "f4") -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
 

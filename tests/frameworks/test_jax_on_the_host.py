@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,6 @@ import lapidist
 pytestmark = pytest.mark.frameworks
 LEFT, RIGHT = np.arange(6, dtype="f4").reshape(2, 3), np.arange(6, dtype="f4").reshape(3, 2)
 PRODUCT = LEFT @ RIGHT
-
-
-@pytest.fixture
-def jax() -> Any:
-    importlib.import_module("jax.numpy")
-    return importlib.import_module("jax")
 
 
 @pytest.fixture

@@ -19,16 +19,6 @@ EXCHANGES = "all-gather", "all-reduce", "all-to-all", "collective-permute", "red
 
 
 @pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
-@pytest.fixture
 def put(jax: Any) -> Callable[..., Any]:
     """An array, spread over a mesh of 2 x 2."""
     mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)

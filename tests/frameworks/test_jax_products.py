@@ -15,16 +15,6 @@ pytestmark = pytest.mark.frameworks
 NARROW = [name for name in OPERANDS if name != "float64"]
 
 
-@pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
 def drawn(*shape: int, dtype: str = "float32") -> Any:
     whole = np.random.default_rng(sum(shape)).integers(0 if dtype == "uint8" else -4, 5, shape)
     return whole.astype(numpy_dtype(dtype))

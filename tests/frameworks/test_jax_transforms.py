@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,24 +10,6 @@ import numpy as np
 import pytest
 
 pytestmark = pytest.mark.frameworks
-
-
-@pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
-@pytest.fixture
-def precise(jax: Any) -> Iterator[Callable[..., None]]:
-    """Gradients, tangents and those of gradients, against differences of float64."""
-    check = importlib.import_module("jax.test_util").check_grads
-    with jax.enable_x64(True):
-        yield lambda call, *arrays: check(call, arrays, order=2)
 
 
 def drawn(*shape: int, dtype: Any = "f8") -> Any:

@@ -17,16 +17,6 @@ pytestmark = pytest.mark.gpu
 SHAPES = [(64, 128, 96), (129, 65, 70), (1000, 24, 130), (128, 128, 16384), (77, 256, 8192)]
 
 
-@pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
-
-
 def drawn(rng: Any, *shape: int, dtype: str = "bfloat16") -> Any:
     return rng.integers(0 if dtype == "uint8" else -2, 3, shape).astype(numpy_dtype(dtype))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
 from typing import Any
 
@@ -15,16 +14,6 @@ pytestmark = pytest.mark.gpu
 GROUPS, K, N = 5, 96, 136
 SIZES = [(0, 333, 1, 130, 36), (100, 0, 200, 0, 7), (0, 0, 0, 0, 0), (0, 500, 0, 0, 0), (400, 400, 0, 1, 2)]
 ROWS = 500
-
-
-@pytest.fixture
-def jax() -> Any:
-    return importlib.import_module("jax")
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module("lapidist.jax")
 
 
 def drawn(rng: Any, *shape: int, dtype: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from in_turns import sampled
+from in_turns import in_turns, sampled
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.dtypes import TYPES
@@ -91,12 +91,10 @@ ALIKE: list[tuple[Config, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "more"), ALIKE, ids=str)
-@pytest.mark.parametrize("along", ["row", "column"])
-def test_one_line_of_c_gives_the_bits_of_a_whole_one(
-    along: str, config: Config, more: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize(("along", "number"), in_turns(["row", "column"], range(len(ALIKE)), share=1))
+def test_one_line_of_c_gives_the_bits_of_a_whole_one(along: str, number: int) -> None:
     """They are of one order of sums."""
+    config, more = ALIKE[number]
     rng = np.random.default_rng(7)
     (a, b, _), line = operands("bfloat16", 136, 72, 112), rng.standard_normal(136).astype("f4")
     a *= np.float32(0.37)

@@ -12,6 +12,7 @@ import pytest
 import lapidist
 from in_turns import in_turns, surveyed_but
 from lapidist import machine
+from lapidist.backends.machine_backend import MachineBackend
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.frameworks.arrays import operand_of
@@ -43,10 +44,11 @@ def test_shares_of_every_size(extents: tuple[int, int, int], b_layout: str) -> N
     check(d, a, b, alpha=1.0)
 
 
-def test_blocks_of_the_next_launch_find_place_beside_these() -> None:
+def test_blocks_of_the_next_launch_find_place_beside_these(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the registers and of shared memory are theirs; and each multiprocessor has one block, with a
     tile or without.
     """
+    monkeypatch.setattr(MachineBackend, "chip", replace(chip("h200"), sms=36))
     a, b = whole((131, 77), 1, "bfloat16"), whole((77, 331), 2, "bfloat16")
     gemm = lapidist.plan(a, b, kernel="wgmma", config=tile("bfloat16", 64, 32, 2), device="machine")
     assert gemm.plan is not None

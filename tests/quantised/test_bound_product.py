@@ -109,7 +109,7 @@ def experts_and_tokens(format: str, **more: Any) -> tuple[Any, Any]:
 
 
 FORMATS: dict[str, dict[str, Any]] = {"int4": {"group": 128, "zero_points": True}, "mxfp4": {}, "int8": {}}
-OFTEN = [("h200", 512, "int4"), ("a100", 1, "mxfp4"), ("a100", 512, "int8"), ("h200", 1, "int8")]
+OFTEN = [("h200", 512, "int4"), ("a100", 1, "mxfp4"), ("a100", 512, "int8")]
 
 
 @pytest.mark.parametrize(

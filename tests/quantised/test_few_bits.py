@@ -282,7 +282,7 @@ def test_registers_hold_all_blocks_of_an_sm(config: launches.Skinny) -> None:
     assert -(-used // 8) * 8 * 32 * config.warps * config.resident <= streamed_configs.REGISTERS_OF_SM
 
 
-@pytest.mark.parametrize("rows", sorted(streamed_configs.COSTS_OF[2]))
+@pytest.mark.parametrize("rows", surveyed_but(sorted(streamed_configs.COSTS_OF[2], reverse=True), 0, 4))
 def test_warps_find_the_registers_they_take(rows: int) -> None:
     """What warps take is what others of the block gave back: more would be waited for without an end."""
     weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")

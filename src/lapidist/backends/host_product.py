@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.dtypes import TF32, THREE_PRODUCTS, TYPES
+from lapidist.dtypes import TF32, THREE_PRODUCTS, TYPES, numpy_sums
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import broadcast
 from lapidist.problems.scaling import K_BLOCK
@@ -54,7 +54,7 @@ def multiply(
     """out = finish(alpha a b + beta c), then store(out). Small floats are summed in float. beta = 0 never
     reads c; alpha = 0 never reads a and b.
     """
-    working = np.dtype("float32" if accumulator == "float16" else accumulator)
+    working = numpy_sums(accumulator)
     if sums is None and accumulator == "int32" and a.dtype.itemsize == 1:
         multiply_integers(a, b, c, out, int(alpha), int(beta))
     elif (
@@ -105,7 +105,7 @@ def sums_of(
     factors: Factors | None,
 ) -> Array:
     """alpha a b + beta c, in the type that sums are kept in."""
-    working = np.dtype("float32" if accumulator == "float16" else accumulator)
+    working = numpy_sums(accumulator)
     if alpha == 0 or a.shape[-1] == 0:
         batch = broadcast(a.shape[:-2], b.shape[:-2])
         result = np.zeros((*batch, a.shape[-2], b.shape[-1]), working)

@@ -40,6 +40,9 @@ LIMIT = "LAPIDIST_CACHE_BYTES"
 DEFAULT_LIMIT = 1 << 30
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CUBIN_MACHINE = 190  # EM_CUDA
+# A process counts entries again when it has written its share of the room: 1,200 entries take 10 ms.
+WRITERS = 8  # processes that may fill a folder at once and stay below the limit
+_room: dict[tuple[Path, int], int] = {}  # bytes, by folder and limit
 
 
 class Entry(NamedTuple):
@@ -174,7 +177,7 @@ def write(key: str, binary: Binary) -> None:
         make_directory(path.parent)
         replace_atomically(path, content)
         remove_leftovers(path.parent)
-        evict(path.parent, limit)
+        stay_below(limit, path.parent, len(content))
     except OSError as error:
         warn_once(
             f"cache: what is compiled cannot be kept in {path.parent} ({error.strerror}), so each process"
@@ -227,14 +230,24 @@ def remove_leftovers(folder: Path, older: float = LEFTOVER_SECONDS) -> None:
                 leftover.path.unlink()
 
 
-def evict(folder: Path, limit: int) -> None:
+def stay_below(limit: int, folder: Path, written: int) -> None:
+    """Count what lies in the folder, unless this process has written less than its share of the room since
+    it last did.
+    """
+    room = _room.get((folder, limit), 0) - written
+    _room[folder, limit] = room if room >= 0 else (limit - evict(folder, limit)) // WRITERS
+
+
+def evict(folder: Path, limit: int) -> int:
+    """Remove the least recently used above the limit. Returns the bytes that stay."""
     total = entries(folder)
-    excess = sum(entry.nbytes for entry in total) - limit
+    nbytes = sum(entry.nbytes for entry in total)
     for entry in total:
-        if excess <= 0:
-            return
-        excess -= entry.nbytes
+        if nbytes <= limit:
+            break
+        nbytes -= entry.nbytes
         remove(entry)
+    return nbytes
 
 
 def clear(folder: Path) -> list[Entry]:

@@ -183,11 +183,6 @@ class EpilogueOperands(Part):
         names = (parameter.name for parameter in self.function.parameters)
         return dict(zip(names, self._values, strict=True))
 
-    @property
-    def differs_in_batch(self) -> bool:
-        """Whether an operand has values of its own for each matrix of a batch, or each group."""
-        return any(len(operand.shape) > 2 for operand in self.read)
-
     def with_pointers(self, pointers: ExtraPointers) -> ExtraPointers:
         """Addresses of arrays, and numbers."""
         values = (value.pointer if isinstance(value, Operand) else value for value in self._all)

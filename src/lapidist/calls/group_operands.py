@@ -23,7 +23,7 @@ from lapidist.calls.group_results import finished_by_group
 from lapidist.calls.index_operands import IndexOperands, index_of, indices_of
 from lapidist.calls.operation import Groups
 from lapidist.calls.part import Extents, Matrices, Part, ProblemInputs
-from lapidist.dtypes import integer_from
+from lapidist.dtypes import integer_from, numpy_sums
 from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.problems.modes import ExtraPointers
@@ -268,7 +268,7 @@ def sums_of_groups(
     factors: Factors | None,
 ) -> Array:
     """alpha a b + beta c of each group; zeros where no group is."""
-    working = np.dtype("float32" if accumulator == "float16" else accumulator)
+    working = numpy_sums(accumulator)
     a = tall(a, counted)
     shape = {ROWS: (a.shape[-2], b.shape[-1]), COLS: (a.shape[-2], b.shape[-1])}.get(
         ragged.extent, (len(stretches), a.shape[-2], b.shape[-1])
