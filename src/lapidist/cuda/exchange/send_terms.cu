@@ -4,9 +4,9 @@
 //
 //   | stores its vectors at all peers | says "call c" | waits for the peers' "call c" | adds what is here, or copies |
 //
-// Flags count calls, modulo 2^32, and what two calls in a row send lies apart. So nobody takes a flag back, and nobody says that
-// it has read: the kernels of a rank follow each other, so a peer that says "call c" has read call c - 1 to its end,
-// and the same memory is written in call c + 1.
+// Flags count calls, modulo 2^32, and what two calls in a row send lies apart. So nobody takes a flag back, and
+// nobody says that it has read: the kernels of a rank follow each other, so a peer that says "call c" has read
+// call c - 1 to its end, and the same memory is written in call c + 1.
 //
 // Waits have limits (share/rank_flags.cuh). No block waits for another one of its card.
 #include "config.cuh"
