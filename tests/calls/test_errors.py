@@ -123,7 +123,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         ),
     ),
     "two types of one size": (
-        lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5).astype(ml_dtypes.bfloat16)),
+        lambda: lapidist.matmul(
+            ones(4, 6, dtype="float16"), ones(6, 5).astype(ml_dtypes.bfloat16), device="machine"
+        ),
         DTypeError,
         (r"b: element type must be that of a, float16; got bfloat16\. Convert both to float32, which keeps"),
     ),
@@ -285,6 +287,21 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
             r"out: rows or columns must be contiguous .*got strides \(80, 2\)\. Write into a contiguous array"
             r" and copy from it"
         ),
+    ),
+    "alpha is a class": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), alpha=np.ndarray),
+        ArgumentError,
+        r"alpha: must be a real number; got type\. Call float\(\) on it",
+    ),
+    "triangle is an array": (
+        lambda: lapidist.gram(ones(4, 6), triangle=np.zeros(2)),  # type: ignore[arg-type]
+        ArgumentError,
+        r'triangle: must be "lower" or "upper"; got ndarray of shape \(2,\)',
+    ),
+    "axes of numbers in arrays": (
+        lambda: lapidist.tensordot(ones(4, 4), ones(4, 4), axes=(np.array(1.0), np.array(0))),
+        ArgumentError,
+        r"axes: must be dimensions of a, which has 2; got array\(1\.\)\. Count from 0",
     ),
     "out repeats memory": (
         lambda: lapidist.matmul(

@@ -55,11 +55,11 @@ def promoted(a: Operand, b: Operand, refusal: str) -> tuple[Operand, Operand]:
         raise DTypeError(refusal)
     if a.dtype == b.dtype:
         return a, b
-    common = common_type(a, b, refusal)
+    common = common_type(a, b)
     return in_type(a, common), in_type(b, common)
 
 
-def common_type(a: Operand, b: Operand, refusal: str) -> np.dtype[Any]:
+def common_type(a: Operand, b: Operand) -> np.dtype[Any]:
     first, second = numpy_dtype(a.dtype), numpy_dtype(b.dtype)
     if "jax" in (a.framework, b.framework):
         import jax
@@ -68,7 +68,8 @@ def common_type(a: Operand, b: Operand, refusal: str) -> np.dtype[Any]:
     try:
         return np.result_type(first, second)
     except TypeError:
-        raise DTypeError(refusal) from None
+        # Before ml_dtypes 0.7 its floats had no common type with most others.
+        return np.result_type(np.float32, *(dtype for dtype in (first, second) if dtype.kind in KINDS))
 
 
 def in_type(operand: Operand, dtype: np.dtype[Any]) -> Operand:
