@@ -1,6 +1,4 @@
-"""The public calls: matmul and gemm. Each first tries the fast path of a repeated call, then makes a
-Call of its arguments and checks it.
-"""
+"""The public calls matmul and gemm: the fast path of a repeated call, else a Call, which is checked."""
 
 from __future__ import annotations
 
@@ -50,9 +48,9 @@ Array = TypeVar("Array")
 Matrices = TypeVar("Matrices", bound=HasShape | list[Any] | tuple[Any, ...] | Pointers)
 
 
+# modules that are imported by the first call that needs them
 @cache
 def half_products() -> Any:
-    """The module, imported by the first call that needs it."""
     from lapidist.calls import symmetric
 
     return symmetric
@@ -60,7 +58,6 @@ def half_products() -> Any:
 
 @cache
 def few_bits() -> Any:
-    """The module, imported by the first call that needs it."""
     from lapidist.quantised import bound_product
 
     return bound_product
@@ -173,8 +170,8 @@ def matmul(
     if symmetric is not False or triangle is not None:
         return half_products().matmul_symmetric(locals(), types)
     if device is None and compile is None:
+        result = None
         if scale_a is not None or scale_b is not None or epilogue is not None:
-            result = None
             if ARRAY_PATHS:
                 values = None, None, None, DEFAULT_ALPHA, DEFAULT_BETA, scale_a, scale_b, None
                 result = repeated(ARRAY_PATHS, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
@@ -182,12 +179,14 @@ def matmul(
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
             key = key_of_product(a, b, out, types)
-            fast_path = MATRIX_PATHS.get(key)
+            try:
+                fast_path = MATRIX_PATHS.get(key)
+            except TypeError:  # a compiler's symbols for sizes have no hash
+                fast_path = None
             if fast_path is not None:
                 result = fast_path(a, b, None, out, AS_IT_IS, stream)
-            else:
-                rows = key_of_rows(a, b, False, types) if ROWS and out is None else None
-                result = None if rows is None else planned_products().of_new_rows(a, b, rows, key, stream)
+            elif ROWS and out is None:
+                result = planned_products().of_new_rows(a, b, key_of_rows(a, b, False, types), key, stream)
         if result is not None:
             return result
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
@@ -351,9 +350,7 @@ def gemm_fast_path(
     types: Types,
     stream: Any,
 ) -> Any:
-    """The fast path of gemm, for alpha and beta that are numbers and transpositions that are bools. None: the
-    full path must check the call.
-    """
+    """The fast path of gemm, of numbers and bools alone. None: the full path must check the call."""
     global _last_numbers
     if type(a) is type(b) is np.ndarray:
         usual = types is USUAL_TYPES and stream is None
@@ -366,13 +363,15 @@ def gemm_fast_path(
             scalars, numbers = (alpha, beta), scalars_key(alpha, beta)
             _last_numbers = alpha, beta, scalars, numbers
     key = key_of_gemm(a, b, c, out, trans_a, trans_b, numbers, types)
-    fast_path = MATRIX_PATHS.get(key)
+    try:
+        fast_path = MATRIX_PATHS.get(key)
+    except TypeError:  # likewise
+        return None
     if fast_path is not None:
         return fast_path(a, b, c, out, scalars, stream)
     if c is not None or out is not None or trans_a or scalars is not UNSCALED or not ROWS:
         return None
-    rows = key_of_rows(a, b, trans_b, types)
-    return None if rows is None else planned_products().of_new_rows(a, b, rows, key, stream)
+    return planned_products().of_new_rows(a, b, key_of_rows(a, b, trans_b, types), key, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:

@@ -229,7 +229,7 @@ def name_of(dtype: Any, argument: str) -> str:
         return name
     try:
         numpy_type = np.dtype(dtype if hasattr(dtype, "dtype") or isinstance(dtype, type) else name)
-    except TypeError:
+    except (TypeError, ValueError):  # the second of tensors
         raise DTypeError(
             f"{argument}: must be one of {', '.join(TYPES)}; got {shown(dtype)}. Name one of them"
         ) from None
@@ -323,6 +323,14 @@ def integer_from(least: int, value: Any) -> int | None:
     """The value as Python's integer, if it is one and not below `least`."""
     number = integer(value)
     return None if number is None or number < least else number
+
+
+def is_real_array(value: Any) -> bool:
+    """Whether a value is an array without dimensions, of real numbers, of any framework."""
+    if not hasattr(value, "dtype") or getattr(value, "shape", None) != ():
+        return False
+    kind = getattr(value.dtype, "kind", None)  # of NumPy's types; "V" are those of ml_dtypes
+    return kind in tuple("biufV") if kind else not getattr(value.dtype, "is_complex", False)
 
 
 def array_of_tensor(tensor: Any) -> np.ndarray:

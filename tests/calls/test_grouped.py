@@ -286,6 +286,11 @@ def test_expected_rows_may_be_a_number_of_numpy() -> None:
     assert d.shape == (TOTAL, 16)
     with pytest.raises(ArgumentError, match="expected_rows: must be a whole number"):
         lapidist.grouped(A, B, ENDS, expected_rows=np.float32(3))  # type: ignore[arg-type]
+    in_array: Any = np.array(3)
+    again = lapidist.grouped(A, B, ENDS, expected_rows=in_array)
+    np.testing.assert_array_equal(again[: ENDS[-1]], d[: ENDS[-1]])
+    with pytest.raises(ArgumentError, match="expected_rows: must be a whole number"):
+        lapidist.grouped(A, B, ENDS, expected_rows=np.zeros(2))  # type: ignore[arg-type]
 
 
 def test_counts_lie_inside_their_matrix() -> None:
@@ -294,6 +299,21 @@ def test_counts_lie_inside_their_matrix() -> None:
         lapidist.grouped(a, b, counts=np.int32([8, 9]))
     with pytest.raises(ShapeError, match="a: with counts, matrices must lie one after another"):
         lapidist.grouped(np.zeros((4, 8, 4), np.float32)[::2], b, counts=np.int32([8, 2]))
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_counted_matrices_of_one_row_may_lie_apart(device: Any) -> None:
+    """The stride of an extent of 1 is never taken; NumPy and torch leave any number there."""
+    rng = np.random.default_rng(3)
+    a, b = (
+        rng.integers(-4, 5, (3, 4, 20)).astype("f4")[:, 1:2, :16],
+        rng.integers(-4, 5, (3, 16, 8)).astype("f4"),
+    )
+    c, room = np.ones((3, 2, 8), "f4")[:, :1], np.full((3, 3, 8), 7, "f4")
+    lapidist.grouped(a, b, c=c, beta=2.0, out=room[:, 1:2], counts=np.int32([1, 0, 1]), device=device)
+    expected = np.full_like(room, 7)
+    expected[::2, 1:2] = (a @ b + 2 * c)[::2]
+    np.testing.assert_array_equal(room, expected)
 
 
 @pytest.mark.parametrize("place", [PLACES[0], PLACES[2]], ids=["host", "mma"])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lapidist
@@ -147,3 +148,28 @@ def test_operands_without_a_name() -> None:
         lapidist.epilogues.gelu(3)
     with pytest.raises(ArgumentError, match="bias: operands must be named, as bias=; got 1 without a name"):
         lapidist.epilogues.bias([1.0])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda acc: ~acc,
+        lambda acc: acc & 3,
+        lambda acc: 1 | acc,
+        lambda acc: (acc > 0) & 1,
+        lambda acc: (acc > 0) | (acc + 1),
+    ],
+)
+def test_operations_on_bits_are_refused(function: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"[~&|] of a number, which .* Compare first: \(acc != 0\)"):
+        lapidist.epilogue(function)
+
+
+def test_operands_may_be_conditions() -> None:
+    @lapidist.epilogue
+    def chosen(acc: Any, mask: lapidist.Row) -> Any:
+        return lapidist.where(~mask & (acc > 0) & True, acc, 0.0)
+
+    row = np.array([True, False, False])
+    result = lapidist.matmul(np.array([[1.0, 2.0, -3.0]]), np.eye(3), epilogue=chosen(mask=row))
+    np.testing.assert_array_equal(result, [[0, 2, 0]])

@@ -214,3 +214,13 @@ def test_an_unknown_keyword_of_a_function_for_jax_names_the_right_one(
     ours = importlib.import_module("lapidist.jax")
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'.*{words}"):
         getattr(ours, function)(*[A] * (3 if function == "ragged_dot" else 2), **{keyword: None})
+
+
+def test_symbols_in_place_of_sizes(jax: Any, ours: Any) -> None:
+    (n,) = importlib.import_module("jax.export").symbolic_shape("n")
+    a, b = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((n, 3), (3, 4)))
+    for call in (ours.matmul, lambda a, b: ours.gemm(b, a, trans_a=True, trans_b=True)):
+        with pytest.raises(
+            lapidist.ShapeError, match=r"[ab]: must have sizes that are known .* got \(n, 3\)"
+        ):
+            importlib.import_module("jax.export").export(jax.jit(call))(a, b)

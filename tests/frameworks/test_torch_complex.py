@@ -38,8 +38,28 @@ def test_the_conjugate_bit_is_taken_as_it_is(device: Any, monkeypatch: pytest.Mo
     followed = lapidist.epilogues.bias(bias=a[0].conj())
     result = lapidist.gemm(a, b, alpha=a[0, 0].conj(), epilogue=followed, device=device)
     assert torch.allclose(result, a[0, 0].conj() * (a @ b) + a[0].conj(), atol=1e-4)
-    with pytest.raises(lapidist.ArgumentError, match=r"out: must hold its numbers .* torch's conjugate bit"):
-        lapidist.matmul(a, b, out=out.conj(), device=device)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_outputs_with_torchs_bits_are_written_as_they_are_read(device: Any) -> None:
+    a, b = torch.randn(5, 6, dtype=torch.complex64), torch.randn(6, 7, dtype=torch.complex64)
+    for _ in range(3):
+        c = torch.randn(5, 7, dtype=torch.complex64)
+        out, expected, version = c.conj(), 2 * (a @ b) + 3 * c.conj(), c._version
+        assert lapidist.gemm(a, b, out, alpha=2.0, beta=3.0, out=out, device=device) is out
+        assert torch.allclose(out.resolve_conj(), expected, atol=1e-4)
+        assert c._version > version
+        negative = torch.zeros(5, 7, dtype=torch.complex64).conj().imag
+        lapidist.matmul(a.real, b.real, out=negative, device=device)
+        assert torch.allclose(negative.resolve_neg(), a.real @ b.real, atol=1e-4)
+    with pytest.raises(lapidist.StrideError, match="out: each element must have its own memory"):
+        lapidist.matmul(a, b, out=c[:1].conj().expand(5, 7), device=device)
+    kept, wrong = c.clone(), c[:, :6].conj()
+    with pytest.raises(lapidist.ShapeError, match=r"out: must have shape \(5, 7\)"):
+        lapidist.matmul(a, b, out=wrong, device=device)
+    with pytest.raises(lapidist.ArgumentError, match="stream: must be left out where out is copied"):
+        lapidist.matmul(a, b, out=c.conj(), device=device, stream=7)
+    assert torch.equal(c, kept)
 
 
 def test_gradients_are_those_of_torch(lt: Any) -> None:

@@ -292,6 +292,20 @@ def test_compiled_with_numbers_that_change(torch: Any, lt: Any) -> None:
         close(torch, compiled(*given), call(*given))
 
 
+def test_compiled_with_symbols_for_alpha_and_beta(torch: Any, lt: Any) -> None:
+    """The function's outline asks no symbol for attributes, nor whether it is finite."""
+    b = torch.randn(4, 6)
+
+    def call(a: Any, c: Any, alpha: float, beta: float) -> Any:
+        sums = lt.gemm(a, b, c, alpha=alpha, beta=beta, epilogue=epilogues.relu)
+        return sums + lt.matmul(a, b, epilogue=epilogues.gelu)
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=True)
+    for m, alpha, beta in ((3, 1.0, 2.0), (5, 0.5, 3.0), (7, 0.25, 0.0)):
+        given = torch.randn(m, 4), torch.randn(m, 6), alpha, beta
+        close(torch, compiled(*given), call(*given))
+
+
 def skipped(acc: Any, tile: lapidist.Tile, s: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
     return lapidist.dropout(acc * s, 0.5, seed) + tile
 

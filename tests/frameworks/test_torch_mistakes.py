@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,7 +15,7 @@ import lapidist  # noqa: E402
 import lapidist.distributed  # noqa: E402
 import lapidist.torch as lapidist_torch  # noqa: E402
 from lapidist import api  # noqa: E402
-from lapidist.errors import ArgumentError, DeviceError, DTypeError  # noqa: E402
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 A, B, W = torch.ones(4, 5), torch.ones(5, 6), torch.ones(6, 5)
@@ -72,6 +73,15 @@ def test_an_activation_as_an_epilogue_names_the_ready_made_one(value: Any) -> No
         lapidist_torch.matmul(A, B, epilogue=value)
 
 
+def test_tensors_in_place_of_types_and_names() -> None:
+    with pytest.raises(DTypeError, match=r"out_dtype: must be one of float16, .* Name one of them"):
+        lapidist.matmul(A, B, out_dtype=torch.tensor(2.0))
+    with pytest.raises(ArgumentError, match='precision: must be "ieee"'):
+        lapidist_torch.linear(A, W, precision=numpy.zeros(2))
+    with pytest.raises(ArgumentError, match="axes: must be dimensions of a"):
+        lapidist.tensordot(A, B, torch.ones(2, dtype=torch.int32))
+
+
 def test_meta_tensors_and_transforms_name_lapidist_torch() -> None:
     with pytest.raises(DeviceError, match=r"meta\. lapidist.torch multiplies tensors without"):
         lapidist.matmul(A.to("meta"), B.to("meta"))
@@ -79,16 +89,46 @@ def test_meta_tensors_and_transforms_name_lapidist_torch() -> None:
         torch.vmap(lapidist.matmul)(A[None], B[None])
 
 
-def test_what_records_operators_names_lapidist_torch() -> None:
-    """It would record a result of unset memory, and no product."""
+CALLS = {
+    "matmul": lambda a, b: lapidist.matmul(a, b),
+    "gemm": lambda a, b: lapidist.gemm(a, b),
+    "epilogue": lambda a, b: lapidist.matmul(a, b, epilogue=lapidist.epilogues.relu),
+    "list": lambda a, b: lapidist.gemm([a], [b])[0],
+    "gram": lambda a, b: lapidist.gram(a),
+    "groups": lambda a, b: lapidist.grouped(a, b[None], torch.tensor([4], dtype=torch.int32)),
+}
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_what_records_operators_names_lapidist_torch(name: str, early: bool) -> None:
+    """It would record a result of unset memory, and no product; `early`: before autograd."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     for _ in range(3):
-        lapidist.matmul(A, B)  # what serves it fast then looks, too
+        CALLS[name](A, B)  # what serves it fast then looks, too
     with pytest.raises(ArgumentError, match=r"under make_fx.*call lapidist.torch, whose operators"):
-        make_fx(lambda a, b: lapidist.matmul(a, b))(A, B)
-    recorded = make_fx(lambda a, b: lapidist_torch.matmul(a, b))(A, B)
+        make_fx(CALLS[name], pre_dispatch=early)(A, B)
+    recorded = make_fx(lambda a, b: lapidist_torch.matmul(a, b), pre_dispatch=early)(A, B)
     assert torch.equal(recorded(A + 1, B), (A + 1) @ B)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_symbols_in_place_of_sizes_name_lapidist_torch(name: str) -> None:
+    """They have no hash, and calls are remembered by sizes."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with pytest.raises(ArgumentError, match=r"under FakeTensorMode.*or call lapidist.torch"):
+        make_fx(CALLS[name], tracing_mode="symbolic")(A, B)
+
+
+def test_a_default_device_keeps_fast_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch has a mode of functions for it, and records nothing."""
+    for _ in range(3):
+        lapidist.matmul(A, B)
+    monkeypatch.setattr(api, "multiplied", None)
+    with torch.device("cpu"):
+        assert torch.equal(lapidist.matmul(A, B), A @ B)
 
 
 @pytest.mark.parametrize("name", ["matmul", "gemm", "einsum"])
@@ -192,6 +232,15 @@ def test_modules_and_files_in_place_of_weights() -> None:
         lapidist.quantised.pack(layer, "int4")
     with pytest.raises(DTypeError, match="must be a PackedWeight; got int"):
         lapidist_torch.PackedLinear(64, 64)
+    packed = lapidist.quantised.pack(layer.weight.T, "int4")
+    with pytest.raises(DTypeError, match=r"bias: must be a torch\.Tensor; got str"):
+        lapidist_torch.PackedLinear(packed, "bias")
+    with pytest.raises(ShapeError, match=r"bias: must have 64 elements, .*; got shape \(3,\)"):
+        lapidist_torch.PackedLinear(packed, torch.ones(3))
+    with pytest.raises(DTypeError, match=r"bias: must be a torch\.Tensor; got str"):
+        lapidist_torch.linear(torch.ones(2, 64, dtype=torch.float16), packed, "bias")
+    with pytest.raises(ArgumentError, match=r"layer: must be a torch\.nn\.Linear; got None"):
+        lapidist_torch.PackedLinear.packed(None, "int4")
     with pytest.raises(ArgumentError, match=r"got str\. Read the file first"):
         lapidist_torch.load_packed(layer, "model.safetensors")
 

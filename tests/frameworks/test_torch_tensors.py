@@ -42,12 +42,14 @@ def test_negative_bits_keep_their_sign(torch: Any, device: str, name: str) -> No
 
 
 @PLACES
-def test_an_output_with_a_negative_bit_is_refused(torch: Any, device: str) -> None:
-    out = negated(torch, 9, 5)
+def test_an_output_with_a_negative_bit_is_copied_to_or_refused(torch: Any, device: str) -> None:
+    a, b, out = torch.randn(9, 7), torch.randn(7, 5), negated(torch, 9, 5)
     before = out.clone()
-    with pytest.raises(ArgumentError, match=r"out: .*negative"):
-        lapidist.matmul(torch.randn(9, 7), torch.randn(7, 5), out=out, device=device)
+    with pytest.raises(ArgumentError, match=r"out\[0\]: .*negative bit"):
+        lapidist.gemm([a], [b], out=[out], device=device)
     assert torch.equal(out, before)
+    assert lapidist.matmul(a, b, out=out, device=device) is out
+    torch.testing.assert_close(out.resolve_neg(), a @ b)
 
 
 @PLACES

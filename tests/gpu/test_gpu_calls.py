@@ -54,6 +54,32 @@ def test_every_form_again_and_again(torch: Any, form: str) -> None:
             assert judge(lapidist.gemm(a, b, c, beta=0.5, out=out), a, b, c, beta=0.5).ok
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "complex64"])
+def test_an_output_may_have_any_strides(torch: Any, dtype: str) -> None:
+    """Neither rows nor columns touch: results come by a copy, and nothing between them is written."""
+    kind = getattr(torch, dtype)
+    for _ in range(3):
+        a, b = normal(torch, 40, 72).to(kind), normal(torch, 72, 24).to(kind)
+        room = torch.full((80, 48), 7, device="cuda", dtype=kind)
+        out, kept = room[::2, ::2], room.clone()
+        assert lapidist.matmul(a, b, out=out) is out
+        kept[::2, ::2] = lapidist.matmul(a, b)
+        assert torch.equal(room, kept)
+        expected = lapidist.gemm(a, b, out.clone(), beta=2.0)
+        assert torch.equal(lapidist.gemm(a, b, out, beta=2.0, out=out), expected)
+    with pytest.raises(ArgumentError, match="stream: must be left out where out is copied"):
+        lapidist.matmul(a, b, out=out, stream=torch.cuda.Stream())
+
+
+def test_groups_leave_what_lies_behind_them_in_any_output(torch: Any) -> None:
+    a, b = normal(torch, 40, 72), normal(torch, 2, 72, 24)
+    out = torch.full((40, 48), 7.0, device="cuda")[:, ::2]
+    ends = torch.tensor([10, 30], device="cuda", dtype=torch.int32)
+    lapidist.grouped(a, b, ends, out=out)
+    assert judge(out[:10].contiguous(), a[:10], b[0]).ok
+    assert (out[30:] == 7).all()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_lengths_of_a_served_model(torch: Any, dtype: str) -> None:
     """Each length twice and three times: prepared from another one's, looked up, and by its own short way.

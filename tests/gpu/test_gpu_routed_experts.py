@@ -10,7 +10,7 @@ import pytest
 import lapidist
 from lapidist import quantised
 from lapidist.quantised import product, ways
-from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, Streamed
+from lapidist.quantised.streamed_configs import BLOCKS_OF_ONE_SET, BLOCKS_OF_SM, COSTS_OF, Streamed
 
 pytestmark = pytest.mark.gpu
 
@@ -78,18 +78,23 @@ def test_a_graph_routes_other_rows(torch: Any, format: str, count: int, index: s
 
 
 @pytest.mark.parametrize(
-    ("dtype", "format"), [("bfloat16", "int4"), ("float8_e4m3fn", "mxfp4"), ("int8", "int4")]
+    ("dtype", "format"),
+    [("bfloat16", "int4"), ("bfloat16", "mxfp4"), ("float8_e4m3fn", "mxfp4"), ("int8", "int4")],
 )
 def test_each_config_gathers(torch: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, format: str) -> None:
     """Registers and stages as a chip has them; groups have more rows than a block, and less."""
     k, of_bytes = 1088, dtype != "bfloat16"
+    one_set = BLOCKS_OF_ONE_SET if (dtype, format) == ("bfloat16", "mxfp4") else BLOCKS_OF_SM
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(torch.randn(EXPERTS, k, N, device="cuda"), format, **more)
     x = (torch.randn(TOKENS, k, device="cuda") * (30 if dtype == "int8" else 1)).to(getattr(torch, dtype))
     factors = torch.rand(TOKENS, device="cuda") + 0.5 if of_bytes else None
     meant = x.double() if factors is None else x.double() * factors[:, None].double()
-    for lines in [*(lines for lines in COSTS if lines > 8), *([192] if of_bytes else [])]:  # as of groups
-        for groups, resident in BLOCKS_OF_SM[lines]:
+    for lines in [
+        *(lines for lines in COSTS_OF[2] if lines > 8),
+        *([192] if of_bytes else []),
+    ]:  # as of groups
+        for groups, resident in (one_set if lines == 128 else BLOCKS_OF_SM)[lines]:
             for parts in (1, 3):
                 config = Streamed(lines, groups, parts, 4 if lines == 192 else 3, resident)
                 monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: config)

@@ -65,6 +65,7 @@ OWN = {
     "cp.async knows 4, 8 and 16 bytes": "sources pass the size of a Four, or of a chunk",
     "used for doubles": "Movers of double pass one element, or a chunk",
     "copies fill a block of rows": "streamed_config has 16 and more of groups, and others are not gathered",
+    "registers hold two sets of sums": "streamed_config has factors first in blocks of more than NARROW",
     "factors are not rounded themselves": "takes_wide_blocks has them by factors of x's type alone",
     "vectors fill a chunk": "vector_width gives powers of two up to a chunk",
     "rows that are gathered lie along k": "in_modes has them by elements where they lie otherwise",

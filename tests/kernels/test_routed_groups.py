@@ -22,7 +22,7 @@ from group_products import (
     run_sanitized,
     stretches,
 )
-from in_turns import in_turns, surveyed
+from in_turns import in_turns, surveyed, surveyed_but
 from lapidist.calls.operation import Factors
 from lapidist.device import chip
 from lapidist.errors import RefusalError
@@ -48,8 +48,11 @@ CONFIGS = {
 }
 
 
+FOR_OTHERS = 3, 4  # a pair of blocks, and two warpgroups by turns
+
+
 @pytest.mark.parametrize("seed", [0, *surveyed([1])])
-@pytest.mark.parametrize("name", [*list(CONFIGS)[1:], *surveyed(["two stages"])])
+@pytest.mark.parametrize("name", surveyed_but(CONFIGS, *FOR_OTHERS))
 def test_rows_lie_anywhere(rng: np.random.Generator, name: str, seed: int) -> None:
     """With a last step of k, and a last chunk of 16 bytes, that are not full."""
     product = routed(rng, group_product(rng, "m", LENGTHS, (72, 200), "float16", 29, (False, True)))

@@ -32,7 +32,12 @@ def backend_at(place: int | str) -> Backend:
 
 def is_on_host(device: object) -> bool:
     """Whether host arrays are multiplied on the host."""
-    return device is None or named(device) in ON_HOST
+    return device is None or is_one_of(ON_HOST, named(device))
+
+
+def is_one_of(names: tuple[str, ...], device: object) -> bool:
+    """An array would compare its elements."""
+    return isinstance(device, str) and device in names
 
 
 def named(device: Any) -> Any:
@@ -52,14 +57,14 @@ def choose_place(where: int, device: Any) -> int | str:
     device = named(device)
     if device is None:
         return where
-    if device in (MACHINE, *ON_HOST):
+    if is_one_of((MACHINE, *ON_HOST), device):
         if where != HOST:
             raise ArgumentError(
                 f"device: {device!r} takes arrays in host memory; these are on GPU {where}. Copy them to the"
                 " host"
             )
         return MACHINE if device == MACHINE else HOST
-    ordinal = 0 if device in ("gpu", "cuda") else device
+    ordinal = 0 if is_one_of(("gpu", "cuda"), device) else device
     if not isinstance(ordinal, int) or ordinal < 0:
         raise ArgumentError(
             'device: must be "gpu", a GPU\'s number, "machine" or "host"; got'

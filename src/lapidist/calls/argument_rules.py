@@ -256,11 +256,7 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_stride
     require_same_device(out, a)
     require_writable(out)
     require_no_gradient(out)
-    if not has_distinct_elements(out):
-        raise StrideError(
-            f"{out.name}: each element must have its own memory; strides {out.strides} repeat some. Pass a"
-            " fresh array"
-        )
+    require_distinct_elements(out)
     if not free_strides and not lines_touch(out):
         raise StrideError(
             "out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
@@ -273,18 +269,18 @@ def lines_touch(out: Operand) -> bool:
     return len(out.shape) < 2 or 1 in out.strides[-2:] or min(out.shape[-2:]) <= 1
 
 
-def has_distinct_elements(out: Operand) -> bool:
-    """Whether no two elements share memory: each stride exceeds the reach of all dimensions with smaller
-    strides.
-    """
+def require_distinct_elements(out: Operand) -> None:
+    """Each stride must exceed the reach of all dimensions with smaller strides."""
     covered = 0
     if 0 in out.shape:
-        return True
+        return
     for stride, extent in sorted((abs(s), e) for s, e in zip(out.strides, out.shape, strict=True) if e > 1):
         if stride <= covered:
-            return False
+            raise StrideError(
+                f"{out.name}: each element must have its own memory; strides {out.strides} repeat some. Pass"
+                " a fresh array"
+            )
         covered += stride * (extent - 1)
-    return True
 
 
 def require_writable(out: Operand) -> None:

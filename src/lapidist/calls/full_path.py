@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from numpy import ndarray
+
 from lapidist.backends.selection import choose_place
 from lapidist.build.compile_policy import way_of
 from lapidist.calls.bound import Bound
@@ -29,6 +31,13 @@ from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.streams import require_stream
 
 # ---- modules imported by the first call that needs them, so that other processes start sooner ----
+
+
+@cache
+def copied_output() -> Any:
+    from lapidist.calls import copied_output
+
+    return copied_output
 
 
 @cache
@@ -144,6 +153,8 @@ def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
 @explained
 def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""
+    if not (call.out is None or call.out.__class__ is ndarray) and copied_output().is_written_by_copy(call):
+        return copied_output().by_copy(call, multiplied)
     is_emulated = call.operation.types.precision in EMULATIONS
     if not (call.operation.is_plain or is_emulated):
         return multiplied_with_arrays(call)

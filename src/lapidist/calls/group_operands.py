@@ -234,7 +234,7 @@ def require_stacked(operand: Operand) -> None:
     """Matrices with counts lie one after another, so that their rows are those of one tall matrix."""
     if len(operand.shape) == 3 and operand.name != "b":
         batch, rows, _ = operand.strides
-        if operand.shape[0] > 1 and batch != operand.shape[1] * rows:
+        if operand.shape[0] > 1 and operand.shape[1] > 1 and batch != operand.shape[1] * rows:
             raise ShapeError(
                 f"{operand.name}: with counts, matrices must lie one after another; got strides"
                 f" {operand.strides} of shape {operand.shape}. Copy it"
@@ -244,6 +244,10 @@ def require_stacked(operand: Operand) -> None:
 def viewed(operand: Operand, count: int, rows: int | None, cols: int | None) -> Operand:
     """An operand as a matrix for each group, with so many rows or columns where groups cut them."""
     shape, strides = operand.shape[-2:], operand.strides[-2:]
+    if (
+        rows is not None and len(operand.shape) > 2 and shape[0] == 1
+    ):  # of one row each: the next is the batch's
+        strides = operand.strides[-3], strides[1]
     cut = rows is not None or cols is not None
     batch = 0 if cut or len(operand.shape) < 3 else operand.strides[-3]
     extents = (shape[0] if rows is None else rows, shape[1] if cols is None else cols)

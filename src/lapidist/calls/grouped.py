@@ -125,6 +125,7 @@ def grouped(
         types = types_named(out_dtype, acc_dtype, precision, promote, is_invariant(invariant))
     ends, only_counts = (counts, True) if offsets is None else (offsets, False)
     usual = kernel is None and config is None and device is None and compile is None
+    usual = usual and (expected_rows is None or expected_rows.__class__ is int)
     if ARRAY_PATHS and usual and check_offsets is False and (offsets is None or counts is None):
         values = gather_a, None, scatter_d, alpha, beta, scale_a, scale_b, ends
         flags = trans_a, trans_b, False, (only_counts, expected_rows)

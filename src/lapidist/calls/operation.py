@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 def is_array(value: object) -> bool:
     """Whether alpha, beta or a factor is an array; NumPy's scalars count as numbers."""
+    if isinstance(value, (int, float, complex, np.generic, type)):  # classes have these attributes, too
+        return False  # torch.compile's symbols for numbers may not be asked for attributes
     try:
-        return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+        return hasattr(value, "shape") and hasattr(value, "dtype")
     except Exception:  # of its attributes: whoever wants a number of it names the argument
         return False
 

@@ -55,9 +55,12 @@ def run_with_arrays(key: Any, bound: Bound, call: Call) -> Any:
 
 def of_new_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
     """Like an earlier product, but with other rows. From the second call on it has a fast path under its own
-    `key`. None: the full path must check the call.
+    `key`. None: the full path must check the call, or `rows` is None.
     """
-    of_rows = ROWS.get(rows)
+    try:
+        of_rows = ROWS.get(rows)
+    except TypeError:  # a compiler's symbols for sizes have no hash
+        return None
     result_and_ready = None if of_rows is None else of_rows(a, b, stream, prepared_with_rows)
     if of_rows is None or result_and_ready is None:
         return None

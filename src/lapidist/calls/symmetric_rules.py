@@ -19,7 +19,7 @@ IN_PLACE = ("torch", "cupy", "numpy")  # whose new arrays are written again afte
 
 
 def require_half(half: object) -> None:
-    if half is not None and half not in HALVES:
+    if half is not None and not (isinstance(half, str) and half in HALVES):
         raise ArgumentError(
             f'triangle: must be "lower" or "upper"; got {shown(half)}. Leave it out for both halves'
         )

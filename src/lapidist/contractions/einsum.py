@@ -11,13 +11,14 @@ import numpy as np
 from lapidist.api import matmul
 from lapidist.backends.selection import is_on_host
 from lapidist.calls import argument_rules
+from lapidist.calls.copied_output import require_no_copy_on_another_stream
 from lapidist.calls.kernel_choice import require_place
 from lapidist.calls.keywords import unexpected
 from lapidist.calls.numpy_protocols import as_array
 from lapidist.contractions.arrangement import Arrangement, Layout, arrangement
 from lapidist.contractions.subscripts import Subscripts, paired, parsed, require_spec
 from lapidist.dtypes import Precision
-from lapidist.errors import ArgumentError, not_in_graphs, shown
+from lapidist.errors import not_in_graphs
 from lapidist.frameworks.array_views import Sizes, empty_like, require_views, strides_of
 from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
@@ -184,15 +185,6 @@ def contracted(
 def as_result(result: Any) -> Any:
     """A scalar in place of NumPy's array without dimensions, as numpy.einsum has it; tensordot has not."""
     return result[()] if isinstance(result, np.ndarray) and not result.shape else result
-
-
-def require_no_copy_on_another_stream(stream: Any, operands: bool, out: bool) -> None:
-    if stream is not None and (operands or out):
-        raise ArgumentError(
-            f"stream: must be left out where {'out' if out else 'a or b'} is copied, which its framework"
-            " does on its own current stream; got"
-            f" {shown(stream)}. Make that stream the framework's current one"
-        )
 
 
 def is_written_directly(out: Any, plan: Arrangement) -> bool:

@@ -201,7 +201,8 @@ def axes_of(axes: Any, a_dimensions: int, b_dimensions: int) -> tuple[list[Any],
 
 
 def listed(axes: Any) -> list[Any]:
-    return list(axes) if isinstance(axes, Iterable) else [axes]
+    single = getattr(axes, "shape", None) == ()  # an array of one number, which torch calls iterable
+    return list(axes) if isinstance(axes, Iterable) and not single else [axes]
 
 
 def normal(axes: list[Any], name: str, dimensions: int) -> list[int]:

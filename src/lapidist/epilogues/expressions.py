@@ -1,5 +1,4 @@
-"""The values with which an epilogue's function computes while it is traced: an operation adds a step to the
-tape."""
+"""Values that an epilogue's function computes with while it is traced: an operation adds a step to a tape."""
 
 from __future__ import annotations
 
@@ -10,12 +9,16 @@ from numbers import Real
 from types import FrameType
 from typing import Any, Protocol
 
+import numpy as np
+
+from lapidist.dtypes import is_real_array
 from lapidist.epilogues.operations import OPERATIONS
 from lapidist.epilogues.philox import SEEDS, is_seed
 from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function, Parameter, Result, Step
 from lapidist.errors import ArgumentError
 
 POWERS = range(1, 9)
+FUNCTIONS = "Use the functions of lapidist: exp, tanh, where, clamp ..."
 WHERE = "Choose with lapidist.where(condition, a, b)"
 
 
@@ -88,6 +91,12 @@ class Tape(Fixed):
     def _is_condition(self, step: int) -> bool:
         operation = self._steps[step].operation
         return operation in OPERATIONS and OPERATIONS[operation].condition
+
+    def may_be_condition(self, value: Any) -> bool:
+        """Whether a value is true or false; operands may be arrays of bool."""
+        if not isinstance(value, Expression) or value.tape is not self:
+            return isinstance(value, (Expression, bool, np.bool_))
+        return self._is_condition(value.step) or self._steps[value.step].operation == OPERAND
 
     def _constant(self, value: Any) -> int:
         if isinstance(value, Real) or is_real_array(value):
@@ -247,15 +256,22 @@ class Expression(Fixed):
     __hash__ = None  # type: ignore[assignment]
 
     def __and__(self, other: Any) -> Expression:
-        return self.tape.apply("both", self, other)
+        return self._joined("both", "&", self, other)
 
     def __or__(self, other: Any) -> Expression:
-        return self.tape.apply("any_of", self, other)
+        return self._joined("any_of", "|", self, other)
 
     __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> Expression:
-        return self.tape.apply("no", self)
+        return self._joined("no", "~", self)
+
+    def _joined(self, operation: str, sign: str, *conditions: Any) -> Expression:
+        """Of numbers these are operations on bits in Python, NumPy and torch."""
+        if not all(map(self.tape.may_be_condition, conditions)):
+            way_out = "Compare first: (acc != 0) & (acc < 1), say"
+            raise untraceable(self, f"{sign} of a number, which would change its bits", way_out)
+        return self.tape.apply(operation, *conditions)
 
     # ---- what cannot be traced ----
 
@@ -263,9 +279,7 @@ class Expression(Fixed):
         raise untraceable(self, "if, and, or, not, min or max, which decide", f"{WHERE}, and join by & and |")
 
     def __float__(self) -> float:
-        raise untraceable(
-            self, "a call that wants a number", "Use the functions of lapidist: exp, tanh, where ..."
-        )
+        raise untraceable(self, "a call that wants a number", FUNCTIONS)
 
     __int__ = __index__ = __complex__ = __len__ = __round__ = __float__  # type: ignore[assignment]
 
@@ -284,13 +298,11 @@ class Expression(Fixed):
         name = BY_NUMPY.get(name, name)
         row = OPERATIONS.get(name)
         if method != "__call__" or more or row is None or row.arity != len(inputs):
-            raise untraceable(self, f"numpy.{ufunc.__name__}", "Use the functions of lapidist")
+            raise untraceable(self, f"numpy.{ufunc.__name__}", FUNCTIONS)
         return self.tape.apply(name, *inputs)
 
     def __array_function__(self, function: Any, *_: Any) -> Any:
-        raise untraceable(
-            self, f"numpy.{function.__name__}", "Use the functions of lapidist: where, clamp ..."
-        )
+        raise untraceable(self, f"numpy.{function.__name__}", FUNCTIONS)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise untraceable(self, "an array of it", "A function sees one element at a time")
@@ -359,14 +371,6 @@ class Tile(Expression):
 
 
 KINDS: dict[str, type[Expression]] = {kind.__name__: kind for kind in (Scalar, Row, Column, Tile)}
-
-
-def is_real_array(value: Any) -> bool:
-    """Whether a value is an array without dimensions, of real numbers, of any framework."""
-    if not hasattr(value, "dtype") or getattr(value, "shape", None) != ():
-        return False
-    kind = getattr(value.dtype, "kind", None)  # of NumPy's types; "V" are those of ml_dtypes
-    return kind in tuple("biufV") if kind else not getattr(value.dtype, "is_complex", False)
 
 
 def the_sum(tape: Tape, which: str = "") -> Expression:

@@ -38,7 +38,7 @@ def require_memory(tensor: Any, name: str) -> None:
             f"{name}: torch.jit.trace would record the result as a constant; got a tensor that is traced. "
             "Multiply outside of what is traced"
         )
-    if torch._C._len_torch_dispatch_stack():
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         require_no_recording_mode(name)
     wrapped = type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -18,7 +18,7 @@ from lapidist.calls.operation import Factors, Groups, Operation, Types
 from lapidist.dtypes import EMULATIONS, IEEE, Accuracy
 from lapidist.epilogues.steps import TILE, Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.errors import DTypeError
+from lapidist.errors import DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 NAME = "lapidist_product"
@@ -203,6 +203,8 @@ def operands_of(
 ) -> list[Operand]:
     """Operands without memory. `ends`: their addresses modulo 16 bytes."""
     ends = ends or (0,) * len(names)
+    for name, (shape, _) in zip(names, outlines, strict=True):
+        require_known_sizes(name.removeprefix(OF_EPILOGUE), shape)
     return [
         Operand(
             name.removeprefix(OF_EPILOGUE),
@@ -216,6 +218,15 @@ def operands_of(
         )
         for name, (shape, dtype), end in zip(names, outlines, ends, strict=True)
     ]
+
+
+def require_known_sizes(name: str, shape: Sequence[Any]) -> None:
+    if not all(isinstance(extent, int) for extent in shape):
+        sizes = ", ".join(map(str, shape))
+        raise ShapeError(
+            f"{name}: must have sizes that are known while JAX traces; got ({sizes}), symbols of jax.export."
+            " Export once for each size"
+        )
 
 
 def results_of(bound: Bound) -> list[Outline]:

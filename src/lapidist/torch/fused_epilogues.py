@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
+
 from lapidist import api
 from lapidist.calls import fake_tensors
 from lapidist.calls.operation import epilogue_checked
@@ -58,6 +60,8 @@ def gemm(
         product = api.gemm(a, b, c, **options, out_dtype=out_dtype, epilogue=bound)
         results = product if isinstance(product, tuple) else (product,)
         return delivered(bound, results, row, False)
+    if torch.compiler.is_compiling():  # symbols for numbers: when it runs, the operator checks these
+        options |= {"alpha": 1.0, "beta": 1.0 if how["beta"] else 0.0}
     dtype = fake_tensors.of_gemm(a, b, c, **options, out_dtype=out_dtype, epilogue=bound).dtype
     kind = type_of_sums(a, b)
     sums = operators.gemm(a, b, None if c is None else c.to(kind), *how.values(), kind, precision)

@@ -162,7 +162,7 @@ def run_linear(
     out: Any = None,
 ) -> Any:
     """input @ weight.T + bias, in one launch, with these names in errors."""
-    if out_dtype is None and precision == IEEE and not OPEN_BLOCKS:
+    if out_dtype is None and precision.__class__ is str and precision == IEEE and not OPEN_BLOCKS:
         product = repeated_linear(input, weight, bias, out)
         if product is not None:
             return product

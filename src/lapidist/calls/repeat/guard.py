@@ -20,16 +20,25 @@ MOST_GUARDS = 3
 
 
 def recording_of(tensors: Iterable[Any]) -> Recorded:
-    """A test whether torch records a call on tensors like these: for tangents, for a dispatch mode or, if one
-    of the tensors requires it, for a gradient. Any of them may begin between two calls.
+    """A test whether torch records a call on tensors like these: for tangents, for a dispatch mode or before
+    autograd (make_fx). If one of the tensors requires it, also for a gradient. Each may begin between two
+    calls.
     """
     import torch
 
     modes, gradients = torch._C._len_torch_dispatch_stack, torch.is_grad_enabled
+    functions, early_modes = (
+        torch._C._len_torch_function_stack,
+        torch._ops._len_torch_dispatch_stack_pre_dispatch,
+    )
     forward = torch.autograd.forward_ad
+
+    def recorded() -> bool:  # torch.set_default_device has a mode of functions, too, and records nothing
+        return forward._current_level >= 0 or modes() > 0 or (functions() > 0 and early_modes() > 0)
+
     if any(tensor.requires_grad for tensor in tensors):
-        return lambda: forward._current_level >= 0 or modes() > 0 or gradients()
-    return lambda: forward._current_level >= 0 or modes() > 0
+        return lambda: recorded() or gradients()
+    return recorded
 
 
 def is_traced() -> bool:

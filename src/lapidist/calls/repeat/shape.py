@@ -42,6 +42,15 @@ def shape_of_arrays(a: Any, b: Any, out: Any, kind: Any) -> Shape:
     return a.shape, b.shape, a.dtype, a.flags.c_contiguous, b.flags.c_contiguous, flat
 
 
+def if_hashable(key: Shape) -> Shape:
+    """None for a key with a compiler's symbols in place of sizes."""
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
 # ---- a, b, c and out alone ----
 
 
@@ -73,7 +82,7 @@ def key_of_matrices(call: Call) -> Shape:
     else:
         flags, numbers = (operation.trans_a, operation.trans_b), scalars_key(operation.alpha, operation.beta)
         key = key_of_gemm(call.a, call.b, call.c, call.out, *flags, numbers, operation.types)
-    return key if choices == OPEN else (key, choices)
+    return if_hashable(key if choices == OPEN else (key, choices))
 
 
 # ---- products that differ in their rows alone ----
@@ -97,7 +106,7 @@ def key_of_rows_of(call: Call) -> Shape:
     flags = operation.trans_a is operation.routing.check_indices is False and type(trans_b) is bool
     if call.out is not None or call.c is not None or call.choices is not OPEN or not (numbers and flags):
         return None
-    return key_of_rows(call.a, call.b, trans_b, operation.types)
+    return if_hashable(key_of_rows(call.a, call.b, trans_b, operation.types))
 
 
 # ---- with arrays beside the matrices ----
@@ -153,7 +162,7 @@ def key_with_arrays(call: Call) -> Shape:
     if not all(type(flag) is bool for flag in flags):  # 1 would have the key of True, a list none
         return None
     key = key_of(call.a, call.b, call.c, call.out, extra_values(operation), *flags_types_function(operation))
-    return key if key is None or choices == OPEN else (key, choices)
+    return if_hashable(key if key is None or choices == OPEN else (key, choices))
 
 
 def flags_types_function(operation: Operation) -> tuple[Flags, Types, Function | None]:
@@ -168,7 +177,7 @@ def flags_types_function(operation: Operation) -> tuple[Flags, Types, Function |
 
 def keys_of_lists(call: Call) -> Iterator[Shape]:
     """The key of lists whose products are all alike, then that of lists with these shapes."""
-    key = key_of_lists(call)
+    key = if_hashable(key_of_lists(call))
     if key is not None:
         yield key
         try:

@@ -101,7 +101,10 @@ def repeated_with_arrays(
                 if likely is not last:
                     paths[LAST] = likely
                 return result
-    path = paths.get(key_of(a, b, c, out, values, flags, types, function))
+    try:
+        path = paths.get(key_of(a, b, c, out, values, flags, types, function))
+    except TypeError:  # a compiler's symbols for sizes have no hash
+        return None
     if path is None or path is likely:
         return None
     if last is not None:

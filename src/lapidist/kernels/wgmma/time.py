@@ -104,7 +104,8 @@ WARP_BYTES = 128  # of a warp in one register
 # Held patches of 4-byte elements: the products must take so many times as long as the store, of which they
 # then hide this share.
 HIDES, HIDDEN = (4.0, 0.7)
-# Factor on such a store with A and B exchanged, whose four warps wait for each other.
+# Factor on the store of a D larger than the L2 by tiles of one iteration, with A and B exchanged: four warps
+# wait for each other.
 EXCHANGED_STEP = 1.25
 STEP_BYTES = 128  # of k in an iteration, for a row of A or a column of B
 # If the next launch's blocks find room beside these: seconds less, and the cost of fewer stages.
