@@ -28,6 +28,11 @@ def benched() -> Any:
 
 
 @pytest.fixture
+def inputs() -> Any:
+    return importlib.import_module("rank_inputs")
+
+
+@pytest.fixture
 def faults() -> Any:
     return importlib.import_module("rank_faults")
 
@@ -50,6 +55,10 @@ def test_ranks_cast_under_autocast(functions: Any, tmp_path: Path) -> None:
     functions.in_processes(functions.products_under_autocast, tmp_path, "cpu")
 
 
+def test_ranks_take_operands_as_they_lie(inputs: Any, tmp_path: Path) -> None:
+    inputs.in_processes(inputs.everything, tmp_path, "cpu")
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_give_the_bits_of_one(processes: Any, ranks: int, tmp_path: Path) -> None:
     processes.in_processes(processes.chunks_of_k, tmp_path, "cpu", ranks)
@@ -69,6 +78,10 @@ def test_the_page_takes_what_the_study_writes(benched: Any, tmp_path: Path) -> N
 
 def test_shapes_that_differ_are_refused_on_every_rank(faults: Any, tmp_path: Path) -> None:
     assert faults.ended(faults.with_other_shapes, tmp_path) == [0, 0]
+
+
+def test_gradients_and_places_that_differ_are_refused_on_every_rank(faults: Any, tmp_path: Path) -> None:
+    assert faults.ended(faults.with_other_gradients_and_places, tmp_path) == [0, 0]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

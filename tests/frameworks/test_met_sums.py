@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,12 +12,10 @@ pytest.importorskip("torch")  # which these modules import
 
 import torch
 
-from lapidist.backends.machine_backend import sanitized, watched
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
-from lapidist.distributed.met_sums import THREADS, Meeting, add_terms, adding
-from lapidist.distributed.sent_terms import sent
-from lapidist.frameworks.arrays import operand_of
-from lapidist.machine.together import Arrived, Devices
+from lapidist.distributed.met_sums import THREADS, Meeting, add_terms
+from lapidist.machine.together import Devices
+from one_rank import addressed, drawn, with_checks
 
 pytestmark = pytest.mark.frameworks
 ARRIVED, FREE, STEP, LIMIT = 2, 3, 4, 10**12
@@ -38,12 +35,9 @@ class Flags:
         return self.of_ranks[self.rank][STEP * peer : STEP * (peer + 1)]
 
     def meeting(self, limit: int = LIMIT) -> Meeting:
-        known = {f"of rank {rank}: flags": flags for rank, flags in enumerate(self.of_ranks)}
-        known |= {"reports": self.reports, "done": self.done}
-        operands = {name: operand_of(array, name) for name, array in known.items()}
-        addresses = tuple(operands[f"of rank {rank}: flags"].pointer for rank in range(len(self.of_ranks)))
+        flags, operands = addressed(self.of_ranks, reports=self.reports, done=self.done)
         at = operands["reports"].pointer, limit, operands["done"].pointer
-        return Meeting(self.rank, addresses, *at, ARRIVED, FREE, STEP, operands)
+        return Meeting(self.rank, flags, *at, ARRIVED, FREE, STEP, operands)
 
     def require_freed(self) -> None:
         """Peers were told that this rank's term is there, and that theirs were read."""
@@ -70,7 +64,7 @@ def added(
     """Peers but `dead` overwrite their terms when they are told that they were read, and then free."""
 
     def adds(devices: Devices) -> Iterator[None]:
-        with sanitized(devices.seed), watched(Arrived(devices, 0)):
+        with with_checks(devices):
             add_terms(terms, out, flags.meeting(limit), by_tree, "machine")
         yield
 
@@ -99,8 +93,7 @@ def added(
 def test_sums_have_the_bits_of_the_frameworks(
     ranks: int, by_tree: bool, dtype: Any, count: int, skipped: int
 ) -> None:
-    draw = torch.Generator().manual_seed(count)
-    terms = [(100 * torch.randn(skipped + count, generator=draw)).to(dtype)[skipped:] for _ in range(ranks)]
+    terms = [drawn(count, dtype, rank, skipped) for rank in range(ranks)]
     out, flags = torch.zeros(count, dtype=dtype), Flags(ranks, ranks - 1)
     right = (sum_by_tree if by_tree else sum_of_terms)(terms)
     added(terms, out, flags, count, by_tree)
@@ -124,13 +117,3 @@ def test_a_peer_that_does_not_come_is_reported() -> None:
     flags.own(2)[ARRIVED] = 0
     added(terms, out, flags, 1, limit=1, dead=2)
     assert flags.reports.tolist() in ([0, 0, ARRIVED + 1], [FREE + 1, 0, ARRIVED + 1])
-
-
-@pytest.mark.parametrize("launch", [adding, sent])
-def test_flags_are_set_behind_writes_and_read_before_reads_of_all_cards(launch: Any) -> None:
-    """The machine's cards see each other's plain writes at once, so it cannot tell."""
-    counts = (2, 8, False, 1024, 132) if launch is adding else (2, 8, False, False, 1024, 0)
-    ptx = launch("bfloat16", *counts, "sm_90a", False).binary.ptx
-    assert "ld.acquire.sys.global" in ptx
-    assert "st.release.sys.global" in ptx
-    assert not re.search(r"(ld|st)\.relaxed\.sys\.global\.s32", ptx)

@@ -6,14 +6,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")  # which these modules import
 
-from lapidist.distributed import exchange_times, peer_products
+from lapidist.distributed import chosen_ways, exchange_plans, exchange_times, peer_products, product_gradients
+from lapidist.distributed.compiled_products import FUNCTIONS
 from lapidist.distributed.exchange_steps import STEPS
+from lapidist.distributed.exchange_times import Product
 from lapidist.distributed.peer_products import PARTS
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.rank_memory import BUFFERS, FLAGS
@@ -213,3 +216,71 @@ def test_shards_are_multiplied_as_they_arrive() -> None:
             pushed = [step.peer for step in steps[peer] if step.action == "push"]
             assert pushed[place] == rank
     assert BUFFERS == 2
+
+
+KINDS: dict[str, Product] = {
+    "gather": "all_gather_matmul",
+    "scatter": "matmul_reduce_scatter",
+    "reduce": "matmul_all_reduce",
+    "enter": "matmul_all_reduce",
+}
+# one_shot of a gather has no steps: its kernel sends (test_ways_in_machine.py)
+GRADIENTS = [
+    (kind, way)
+    for kind, product in KINDS.items()
+    for way in exchange_plans.WAYS[product]
+    if way in exchange_plans.PEER_WAYS and (kind, way) != ("gather", "one_shot")
+]
+
+
+@pytest.mark.parametrize(("kind", "way"), GRADIENTS)
+def test_gradients_of_each_way(
+    torch: Any, played: Any, monkeypatch: pytest.MonkeyPatch, kind: str, way: Any
+) -> None:
+    """As autograd takes them, of ranks in one process. Going back a call has a way of its own exchange."""
+    count, options = 3, Options()
+    ranks = played.Ranks(count, 5)
+    shards = [whole_numbers(torch, rank, ROWS, K).requires_grad_() for rank in range(count)]
+    matrices = [whole_numbers(torch, 50 + rank, K, N).requires_grad_() for rank in range(count)]
+    rows = {"gather": ROWS * count, "scatter": ROWS // count}.get(kind, ROWS)
+    gs = [whole_numbers(torch, 90 + (kind != "reduce") * rank, rows, N) for rank in range(count)]
+
+    def agreed(product: Product, *call: Any) -> Any:
+        assert call[-1] in exchange_plans.WAYS[product]
+        return call[-1]
+
+    exchanged = torch.stack(gs if kind == "scatter" else [shard.detach() for shard in shards])
+    everything = SimpleNamespace(wait=lambda: exchanged)
+    monkeypatch.setattr(chosen_ways, "agreed_way", agreed)
+    monkeypatch.setattr(chosen_ways, "members_of", lambda rank: SimpleNamespace(ranks=count))
+    monkeypatch.setattr(chosen_ways, "peers_of", lambda rank, device: ranks.members[rank])
+    monkeypatch.setattr(product_gradients, "require_offered", lambda *call: None)
+    monkeypatch.setattr(product_gradients, "gather", lambda tensor, rank, call: everything)
+    results, gradients = [], []
+    for rank in range(count):
+        biases = [None] if kind in ("gather", "enter") else []
+        operands = shards[rank], rank, options, way, matrices[rank], *biases
+        result = FUNCTIONS[kind].apply(*operands)
+        results.append(result[0] if biases else result)
+        gradients.append(torch.autograd.grad(results[-1], (shards[rank], matrices[rank]), gs[rank]))
+    with torch.no_grad():
+        ranks.run()
+    terms = [shard @ matrix for shard, matrix in zip(shards, matrices, strict=True)]
+    total = sum(terms)
+    right = {
+        "gather": [torch.cat(shards) @ matrix for matrix in matrices],
+        "scatter": total.chunk(count),
+        "reduce": [total] * count,
+        "enter": terms,
+    }[kind]
+    # all ranks have one sum, of which each has the gradient; rows that all ranks have are one tensor
+    shown, directions = (right[:1], gs[:1]) if kind == "reduce" else (right, gs)
+    of_shards = torch.autograd.grad(shown, shards, directions, retain_graph=True)
+    of_matrices = torch.autograd.grad(shown, matrices, directions)
+    of_shards = [sum(of_shards)] * count if kind == "enter" else of_shards
+    for result, one, (of_rows, of_b), right_rows, right_b in zip(
+        results, right, gradients, of_shards, of_matrices, strict=True
+    ):
+        assert torch.equal(result, one)
+        assert torch.equal(of_rows, right_rows)
+        assert torch.equal(of_b, right_b)

@@ -13,12 +13,11 @@ pytest.importorskip("torch")  # which these modules import
 
 import torch
 
-from lapidist.backends.machine_backend import sanitized, watched
 from lapidist.distributed import sent_terms
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
 from lapidist.distributed.sent_terms import Sending, in_bytes, send_and_add, send_and_gather
-from lapidist.frameworks.arrays import operand_of
-from lapidist.machine.together import Arrived, Devices
+from lapidist.machine.together import Devices
+from one_rank import addressed, drawn, with_checks
 
 pytestmark = pytest.mark.frameworks
 BLOCKS, THREADS, MISSED, LIMIT = 2, 32, 5, 10**12
@@ -55,16 +54,13 @@ class Rooms:
         self.at(self.rank, sender, self.call)[: len(sent)] = sent
 
     def sending(self, limit: int = LIMIT) -> Sending:
-        known = {f"flags of rank {rank}": flags for rank, flags in enumerate(self.flags)}
-        known |= {"reports": self.reports, "calls": self.calls}
-        operands = {name: operand_of(array, name) for name, array in known.items()}
-        flags = tuple(operands[f"flags of rank {rank}"].pointer for rank in range(len(self.flags)))
+        flags, operands = addressed(self.flags, reports=self.reports, calls=self.calls)
         at = operands["reports"].pointer, limit, operands["calls"].pointer
         return Sending(self.rank, flags, *at, MISSED, operands)
 
     def run(self, call: Any, *arguments: Any, limit: int = LIMIT, **how: Any) -> None:
         def sends(devices: Devices) -> Iterator[None]:
-            with sanitized(devices.seed), watched(Arrived(devices, 0)):
+            with with_checks(devices):
                 call(*arguments, self.of_ranks, self.sending(limit), device="machine", **how)
             yield
 
@@ -81,12 +77,6 @@ class Rooms:
 
     def require_counted(self) -> None:
         assert self.calls.tolist() == [self.call] * BLOCKS
-
-
-def drawn(count: int, dtype: Any, seed: int, skipped: int = 0) -> Any:
-    """Elements that begin `skipped` ones behind what memory aligns."""
-    draw = torch.Generator().manual_seed(seed)
-    return (100 * torch.randn(skipped + count, generator=draw)).to(dtype)[skipped:]
 
 
 TERMS = [  # type, elements, and elements before them

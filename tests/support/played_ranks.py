@@ -25,6 +25,7 @@ class Stream:
     def __init__(self) -> None:
         self.work: deque[tuple[Callable[[], bool], Callable[[], None]]] = deque()
         self.enqueued = self.done = 0
+        self.joined: Callable[[Stream, Stream], Any] = lambda stream, earlier: None
 
     def add(self, ready: Callable[[], bool], do: Callable[[], None]) -> None:
         self.work.append((ready, do))
@@ -33,7 +34,7 @@ class Stream:
     def after(self, other: Stream) -> None:
         """Wait for what another stream has enqueued up to now."""
         count = other.enqueued
-        self.add(lambda: other.done >= count, lambda: None)
+        self.add(lambda: other.done >= count, lambda: self.joined(self, other))
 
 
 class Deadlock(Exception):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import lapidist
-from lapidist.errors import LaunchError, ShapeError
+from lapidist.errors import ArgumentError, LaunchError, ShapeError
 from parallel_ranks import LIMIT, equal
 
 ours = importlib.import_module("lapidist.distributed")
@@ -27,7 +27,9 @@ def joined(rank: int, path: str, count: int, backend: str = "gloo") -> None:
         torch.cuda.set_device(rank)
         torch.set_default_device("cuda")
     store = torch.distributed.FileStore(path, count)
-    torch.distributed.init_process_group(backend, rank=rank, world_size=count, store=store, timeout=LIMIT)
+    # a process of a busy machine takes longer to start than ranks wait for each other
+    torch.distributed.init_process_group(backend, rank=rank, world_size=count, store=store)
+    torch.distributed.distributed_c10d._set_pg_timeout(LIMIT)
 
 
 def with_other_shapes(rank: int, path: str, count: int) -> None:
@@ -44,6 +46,29 @@ def with_other_shapes(rank: int, path: str, count: int) -> None:
     with pytest.raises(ShapeError, match=r"on rank 0; matmul_reduce_scatter: a \(4, 4\) bfloat16"):
         ours.matmul_reduce_scatter(torch.ones(4, 4, dtype=dtype), b.to(dtype))
     equal(ours.all_gather_matmul(torch.ones(2, 4), b), torch.full((2 * count, 4), 4.0))
+    os._exit(0)
+
+
+def with_other_gradients_and_places(rank: int, path: str, count: int) -> None:
+    """What ranks would find out going back, or when bytes travel: before that."""
+    joined(rank, path, count)
+    a, b = torch.ones(count, count, 4), torch.ones(4, 4)
+    for call in (ours.all_gather_matmul, ours.matmul_reduce_scatter):
+        of_a, of_b = a.clone().requires_grad_(rank == 0), b.clone().requires_grad_()
+        with pytest.raises(ShapeError, match=r"gradients=a and b on rank 0; .*gradients=b on rank 1"):
+            call(of_a, of_b)
+        with pytest.raises(
+            ShapeError, match=r"float32 on cpu, .* on rank 0; .*float32 on meta, .* on rank 1"
+        ):
+            call(a.to("meta") if rank else a, b.to("meta") if rank else b, dim=1)
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        with pytest.raises(ShapeError, match=r"split=\(0, \(2, 2\)\) on rank 0; .*split=\(1, \(2, 2\)\) on"):
+            compiled(a, b, dim=rank)
+        equal(compiled(a, b), call(a, b))
+    shared = a.clone().requires_grad_()
+    with pytest.raises(ArgumentError, match="way: must be one that the plan offers; got 'slots'"):
+        ours.column_parallel_linear(shared, b, way="slots")
+    equal(ours.column_parallel_linear(a, b, way="slots"), a @ b)  # nothing travels
     os._exit(0)
 
 

@@ -35,14 +35,18 @@ def agreed_way(
 def newly_agreed_way(
     product: Product, rows: Any, scale: Any, products: RowProducts, group: Any, way: Way | None
 ) -> Way:
-    members = members_of(group)
-    parts = [f"a {tuple(rows.shape)} {rows.dtype}", products.described()]
+    parts = [f"a {tuple(rows.shape)} {rows.dtype} on {rows.device.type}", products.described()]
     parts += [] if scale is None else [f"scale_a {tuple(scale.shape)}"]
     parts += [] if way is None else [f"way={way}"]
     require_alike(group, product, ", ".join(parts).replace("torch.", ""))
+    return require_offered(product, rows, products, group, way)
+
+
+def require_offered(product: Product, rows: Any, products: RowProducts, group: Any, way: Way | None) -> Way:
+    """The plan's way, or the caller's. Refuse one that the plan does not offer."""
     plan = plan_for(product, rows, products, group)
     require_way(product, way)
-    if way is None or members.ranks == 1:
+    if way is None or members_of(group).ranks == 1:
         return plan.way
     offered = {"collective", "chunks", *(name for name, _ in plan.seconds)}
     refused = dict(plan.refused)

@@ -29,6 +29,11 @@ class Exchanged:
         return self._tensor
 
 
+def in_memory(tensor: Any) -> Any:
+    """A contiguous tensor whose bytes are its values. Conjugates and signs may be marks alone."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
 def as_bytes(tensor: Any) -> Any:
     """gloo and NCCL lack some types, 8-bit floats for one."""
     return tensor.view(-1).view(torch.uint8)
@@ -36,7 +41,7 @@ def as_bytes(tensor: Any) -> Any:
 
 def gather(part: Any, group: Any, call: str) -> Exchanged:
     """(ranks, ...): this tensor of every rank."""
-    part = part.contiguous()
+    part = in_memory(part)
     parts = part.new_empty((members_of(group).ranks, *part.shape))
     with waiting(group, call):
         work = _gather(as_bytes(parts), as_bytes(part), group=group, async_op=True)
@@ -45,7 +50,7 @@ def gather(part: Any, group: Any, call: str) -> Exchanged:
 
 def exchange(parts: Any, group: Any, call: str) -> Exchanged:
     """(ranks, ...): what each rank has for this one, of parts (ranks, ...) for every rank."""
-    parts = parts.contiguous()
+    parts = in_memory(parts)
     arrived = torch.empty_like(parts)
     with waiting(group, call):
         work = dist.all_to_all_single(as_bytes(arrived), as_bytes(parts), group=group, async_op=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -16,15 +17,17 @@ from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.chunk_products import chunks_of_rank
 from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Entered, Gathered, Reduced, Scattered, Shared
-from lapidist.distributed.product_options import Options
-from lapidist.distributed.row_products import RowProducts, require_fit
+from lapidist.distributed.product_options import Options, Split
+from lapidist.distributed.row_products import RowProducts, leading_of_result, require_fit
 from lapidist.dtypes import IEEE
 from lapidist.frameworks.new_arrays import torch_dtype
 
 Kind = Literal["gather", "enter", "scatter", "reduce", "share"]
+NOT_SPLIT = [0]  # torch takes an empty list for one of tensors, which have gradients
 LIBRARY = torch.library.Library("lapidist_distributed", "DEF")
 LIBRARY.define(
-    "product(str kind, Tensor rows, Tensor[] matrices, Tensor[] biases, str group, str how) -> Tensor[]"
+    "product(str kind, Tensor rows, Tensor[] matrices, Tensor[] biases, str group, str how, SymInt[] split)"
+    " -> Tensor[]"
 )
 LIBRARY.define(
     "product_back(str kind, Tensor[] gs, Tensor rows, Tensor[] matrices, Tensor[] biases, bool[] needs,"
@@ -61,15 +64,20 @@ def in_graph(
     matrices: Sequence[Any],
     biases: Sequence[Any],
     group: Any,
+    split: Split | None,
     out_dtype: Any = None,
     **how: Any,
 ) -> list[Any]:
-    """The products of a call, as an operator of the graph. `how`: its further arguments, by name."""
+    """The products of a call, as an operator of the graph. `how`: its further arguments, by name. `split` is
+    none of them: extents may be symbols.
+    """
     if any(bias is None for bias in biases):  # an operator takes all or none
         biases = zeros_for_none(biases, matrices, 0 if how["trans_b"] else 1)
     text = as_text(out_dtype, *(part for item in how.items() for part in item))
+    dim_and_extents = NOT_SPLIT if split is None else [split[0], *split[1]]
     operator = torch.ops.lapidist_distributed.product
-    return list(operator(kind, rows, list(matrices), list(biases), name_of_group(group), text))
+    tensors = rows, list(matrices), list(biases)
+    return list(operator(kind, *tensors, name_of_group(group), text, dim_and_extents))
 
 
 def zeros_for_none(biases: Sequence[Any], matrices: Sequence[Any], dim: int) -> Sequence[Any]:
@@ -85,7 +93,7 @@ def zeros_for_none(biases: Sequence[Any], matrices: Sequence[Any], dim: int) -> 
 def shared_in_graph(tensor: Any, group: Any) -> Any:
     """A tensor that all ranks have, whose gradient is summed over ranks."""
     operator = torch.ops.lapidist_distributed.product
-    return operator("share", tensor, [], [], name_of_group(group), "{}")[0]
+    return operator("share", tensor, [], [], name_of_group(group), "{}", NOT_SPLIT)[0]
 
 
 # ---- when they run ----
@@ -101,7 +109,7 @@ def arguments_of(group: str, how: str) -> tuple[Any, dict[str, Any]]:
 
 def options_of(arguments: dict[str, Any], group: Any, k: int) -> Options:
     """As the calls make them of their arguments."""
-    names = "trans_b", "out_dtype", "precision", "invariant"
+    names = "trans_b", "out_dtype", "precision", "invariant", "gradients"
     options = {name: arguments[name] for name in names if name in arguments}
     chunks, invariant, precision = (arguments.get(name) for name in ("chunks", "invariant", "precision"))
     chunks = chunks_of_rank(chunks, members_of(group).ranks, k, invariant, precision or IEEE)
@@ -109,11 +117,22 @@ def options_of(arguments: dict[str, Any], group: Any, k: int) -> Options:
 
 
 @torch.library.impl(LIBRARY, "product", "CompositeExplicitAutograd")  # type: ignore[untyped-decorator]
-def product(kind: Kind, rows: Any, matrices: list[Any], biases: list[Any], group: str, how: str) -> list[Any]:
+def product(
+    kind: Kind,
+    rows: Any,
+    matrices: list[Any],
+    biases: list[Any],
+    group: str,
+    how: str,
+    dim_and_extents: list[int],
+) -> list[Any]:
     process_group, arguments = arguments_of(group, how)
     if kind == "share":
         return [rows.clone()]
-    products = RowProducts(matrices, options_of(arguments, process_group, rows.shape[1]), biases=biases)
+    options = options_of(arguments, process_group, rows.shape[1])
+    if dim_and_extents != NOT_SPLIT:
+        options = replace(options, split=(dim_and_extents[0], tuple(dim_and_extents[1:])))
+    products = RowProducts(matrices, options, biases=biases)
     require_fit(rows, products)
     way = arguments["way"]
     if kind == "gather":
@@ -126,13 +145,18 @@ def product(kind: Kind, rows: Any, matrices: list[Any], biases: list[Any], group
 
 @torch.library.register_fake("lapidist_distributed::product", lib=LIBRARY)  # type: ignore[untyped-decorator]
 def product_outline(
-    kind: Kind, rows: Any, matrices: list[Any], biases: list[Any], group: str, how: str
+    kind: Kind,
+    rows: Any,
+    matrices: list[Any],
+    biases: list[Any],
+    group: str,
+    how: str,
+    dim_and_extents: list[int],
 ) -> list[Any]:
     if kind == "share":
         return [torch.empty_like(rows)]
     process_group, arguments = arguments_of(group, how)
-    ranks, count = members_of(process_group).ranks, rows.shape[0]
-    count = {"gather": count * ranks, "scatter": count // ranks}.get(kind, count)
+    (count,) = leading_of_result(kind, rows.shape[:1], members_of(process_group).ranks)
     products = RowProducts(matrices, Options(arguments["trans_b"], arguments["out_dtype"]))
     dtype = products.result_dtype(rows)
     return [rows.new_empty((count, products.columns(index)), dtype=dtype) for index in range(len(matrices))]
@@ -195,7 +219,7 @@ def outline_back(
 
 
 def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-    kind, rows, matrices, biases, group, how = inputs
+    kind, rows, matrices, biases, group, how, _ = inputs
     ctx.save_for_backward(rows, *matrices, *biases)
     ctx.call = kind, len(matrices), group, how
     ctx.shapes = [(result.shape, result.dtype) for result in output]
@@ -215,7 +239,7 @@ def backward(ctx: Any, gs: list[Any]) -> Any:
     of_rows = gradients.pop(0) if needs[0] else None
     of_matrices = [gradients.pop(0) if needs[1] else None for _ in matrices]
     of_biases = [gradients.pop(0) if needs[2] else None for _ in biases]
-    return None, of_rows, of_matrices, of_biases, None, None
+    return None, of_rows, of_matrices, of_biases, None, None, None
 
 
 torch.library.register_autograd(

@@ -24,6 +24,7 @@ from lapidist.distributed.row_products import (
     MATRIX,
     RowProducts,
     require_bias,
+    require_equal_parts,
     require_matrices,
     require_rows,
     require_tensor,
@@ -145,12 +146,8 @@ def row_parallel_linear(
     require_rows(input, dim, "input", "sequence_dim")
     dim, epilogue = dim % input.ndim, in_order(epilogue, dim, input.shape[:-1])
     require_bias(bias, len(weight), result_dtype(input, None))
-    extent, ranks = input.shape[dim], 1 if sequence_dim is None else place_in(group)[1]
-    if extent % ranks:
-        raise ShapeError(
-            f"input: its extent along sequence_dim must divide by the number of ranks, {ranks}, as layers"
-            f" take equal parts; got {extent}. Pad it, or use matmul_reduce_scatter"
-        )
+    ranks = 1 if sequence_dim is None else place_in(group)[1]
+    require_equal_parts(input.shape[dim], ranks)
     if not is_compiling():
         shape = math.prod(input.shape[:-1]) // ranks, len(weight)
         require_follows(epilogue, input, shape, result_dtype(input, None))

@@ -13,20 +13,21 @@ from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.chunk_products import chunks_of_rank, require_no_factors
 from lapidist.distributed.compiled_products import FUNCTIONS, in_graph, is_compiling
 from lapidist.distributed.exchange_steps import Way
-from lapidist.distributed.group_facts import group_of, members_of
-from lapidist.distributed.product_gradients import Reduced, recorded, require_no_scales
+from lapidist.distributed.group_facts import group_of
+from lapidist.distributed.product_gradients import Reduced, agreeing, recorded, require_no_scales
 from lapidist.distributed.product_options import OTHER_NAMES, Options, type_named
 from lapidist.distributed.rank_epilogues import followed, in_order, require_follows, shaped, tensors_of
 from lapidist.distributed.row_products import (
     RowProducts,
     in_rows,
     in_shape,
+    leading_of_result,
     require_bias,
     require_fit,
     require_matrices,
     result_dtype,
 )
-from lapidist.distributed.unequal_parts import equal_parts, equal_shard
+from lapidist.distributed.unequal_parts import equal_parts, equal_shard, place_in
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, shown
 from lapidist.frameworks.torch_autocast import in_autocast
@@ -261,7 +262,8 @@ def products_of_rows(
     is_recorded = recorded(rows, *matrices, *biases, *tensors_of(bounds))
     if is_recorded or is_compiling():
         require_no_scales(scale_a, *products.scales)
-    options = split_along(products.options, dim, leading)
+    options = agreeing(split_along(products.options, dim, leading), kind, rows, matrices)
+    of_results = leading_of_result(kind, leading, place_in(group)[1] if kind == "gather" else 1)
     products = RowProducts(matrices, options, products.scales, biases, bounds)
     # rows that fill up a shard are in no result
     later = is_recorded or is_compiling() or (extent is not None and products.barred() != "")
@@ -269,7 +271,8 @@ def products_of_rows(
     if later:
         products = products.of_sums(rows)
     if is_compiling():
-        results = in_graph(kind, rows, matrices, products.biases, group, **named(products.options), way=way)
+        how = {**named(products.options), "way": way}
+        results = in_graph(kind, rows, matrices, products.biases, group, options.split, **how)
     else:
         group = group_of(group)
         require_fit(rows, products)
@@ -283,9 +286,10 @@ def products_of_rows(
     of_each = list(zip(results, bounds or [None] * len(matrices), strict=True))
     if later:
         return [
-            followed(shaped(sums, None, leading, dim, extent), bound, dim, dtype) for sums, bound in of_each
+            followed(shaped(sums, None, of_results, dim, extent), bound, dim, dtype)
+            for sums, bound in of_each
         ]
-    return [shaped(result, bound, leading, dim, extent) for result, bound in of_each]
+    return [shaped(result, bound, of_results, dim, extent) for result, bound in of_each]
 
 
 def split_along(options: Options, dim: int, leading: tuple[int, ...]) -> Options:
@@ -321,33 +325,32 @@ def sum_of_products(
     rows, leading = in_rows(a, dim, "a")
     dim, dtype, chunks = dim % a.ndim, result_dtype(rows, options.out_dtype), options.chunks
     bound, (scale_a, scale_b) = in_order(epilogue, dim, leading), factors
+    options = agreeing(split_along(options, dim, leading), kind, rows, [b])
+    of_result = leading_of_result(kind, leading, ranks := place_in(group)[1])
     if is_compiling():
         require_no_scales(*factors)
         if chunks is not None and bound is not None:  # the function gets what is not rounded yet
             options = replace(options, out_dtype=type_of_sums(rows, b))
-        total = in_graph(kind, rows, [b], (), group, **named(options), way=way)[0]
+        total = in_graph(kind, rows, [b], (), group, options.split, **named(options), way=way)[0]
     else:
         group = group_of(group)
-        parts = chunks_of_rank(
-            chunks, members_of(group).ranks, rows.shape[1], options.invariant, options.precision
-        )
-        options = split_along(replace(options, chunks=parts), dim, leading)
+        parts = chunks_of_rank(chunks, ranks, rows.shape[1], options.invariant, options.precision)
+        options = replace(options, chunks=parts)
         products = RowProducts([b], options, present(scale_b))
         require_fit(rows, products)
-        part = leading[0] // members_of(group).ranks if kind == "scatter" else leading[0]
-        count = math.prod(leading[1:]) * (part if length is None else length)
+        count = math.prod(of_result[1:]) * (of_result[0] if length is None else length)
         require_follows(bound, rows, (count, products.columns(0)), dtype)
         if recorded(rows, b):
             require_no_scales(*factors)
             total = FUNCTIONS[kind].apply(rows, group, options, way, b)
         else:
             total = (scattered if kind == "scatter" else reduced)(rows, scale_a, products, group, way)
-    return followed(shaped(total, None, leading, dim, length), bound, dim, dtype)
+    return followed(shaped(total, None, of_result, dim, length), bound, dim, dtype)
 
 
 def named(options: Options) -> dict[str, Any]:
     """What operators of graphs are told."""
-    names = "trans_b", "out_dtype", "precision", "invariant", "chunks"
+    names = "trans_b", "out_dtype", "precision", "invariant", "chunks", "gradients"
     return {name: getattr(options, name) for name in names}
 
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 import torch
 
 from lapidist import api
-from lapidist.distributed.chosen_ways import gathered, reduced, scattered
+from lapidist.distributed.chosen_ways import gathered, reduced, require_offered, scattered
 from lapidist.distributed.chunk_products import gradient_in_chunks
-from lapidist.distributed.collectives import gather, summed
+from lapidist.distributed.collectives import gather, in_memory, summed
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts
 from lapidist.errors import ArgumentError
@@ -43,18 +43,32 @@ def require_no_scales(*factors: Any) -> None:
         )
 
 
+def agreeing(options: Options, kind: str, rows: Any, matrices: Sequence[Any]) -> Options:
+    """With the operands whose gradients are exchanged. A rank that records others would meet nobody going
+    back, or the next call of another rank.
+    """
+    if kind not in ("gather", "scatter"):
+        return options
+    pairs = ("a", recorded(rows)), ("b", recorded(*matrices))
+    return replace(options, gradients=" and ".join(name for name, is_recorded in pairs if is_recorded))
+
+
 def back(options: Options) -> Options:
     """Of a product with the gradient: b the other way round, in the gradient's type. Chunks of k are those of
     its columns.
     """
     return replace(
-        options, trans_b=not options.trans_b, out_dtype=None, of_columns=options.chunks is not None
+        options,
+        trans_b=not options.trans_b,
+        out_dtype=None,
+        of_columns=options.chunks is not None,
+        gradients="",
     )
 
 
 def of_result(g: Any, rows: Any) -> Any:
     """The result's gradient in the type of the operands, which it is multiplied with."""
-    return g.to(rows.dtype).contiguous()
+    return in_memory(g.to(rows.dtype))
 
 
 def factors_of_gradients(ctx: Any) -> list[Any]:
@@ -112,7 +126,7 @@ class Gathered(torch.autograd.Function):  # type: ignore[misc]
             products = RowProducts([matrix], back(options))
             of_rows = scattered(g, None, products, group, BACK_OF_GATHER.get(way, way)).to(rows.dtype)
         of_matrices: list[Any] = [None] * len(matrices)
-        if any(ctx.needs_input_grad[4:]):
+        if any(ctx.needs_input_grad[4 : 4 + len(matrices)]):
             everything = gather(rows, group, "all_gather_matmul").wait().flatten(0, 1)
             of_matrices = [
                 of_matrix(everything, g, matrix, options) for g, matrix in zip(gs, matrices, strict=True)
@@ -130,6 +144,11 @@ class Entered(torch.autograd.Function):  # type: ignore[misc]
         matrices, biases = halves(matrices_and_biases)
         ctx.save_for_backward(rows, *matrices, *biases)
         ctx.call = group, options, way
+        if way is not None and ctx.needs_input_grad[0]:
+            count, columns = len(rows), sum(matrix.shape[not options.trans_b] for matrix in matrices)
+            outline = rows.new_empty(()).expand(count, columns)  # of the gradient, which is exchanged
+            going_back = RowProducts(matrices[:1], back(options))
+            require_offered("matmul_all_reduce", outline, going_back, group, way)
         products = RowProducts(matrices, options, biases=some(biases))
         return tuple(products.multiply(rows))
 

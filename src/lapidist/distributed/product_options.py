@@ -28,6 +28,10 @@ def type_named(out_dtype: Any) -> Any:
     return torch_dtype(name_of(out_dtype, "out_dtype"))
 
 
+# Of an operand of more dimensions than two: the one that ranks share, and over what its rows run.
+Split = tuple[int, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Arguments of lapidist.gemm, and how k is cut."""
@@ -39,8 +43,8 @@ class Options:
     chunks: int | None = None  # of this rank's k, whose sums a tree adds; None: k as it is
     of_columns: bool = False  # chunks are of the result's columns instead
     device: str | None = None
-    # of an operand of more dimensions than two: the one that ranks share, and over what its rows run
-    split: tuple[int, tuple[int, ...]] | None = None
+    split: Split | None = None
+    gradients: str = ""  # of which operands they are recorded, where going back they are exchanged
 
     @property
     def sums_chunks(self) -> bool:

@@ -16,7 +16,7 @@ from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_in
 from lapidist.calls.torch_epilogues import type_of_sums
 from lapidist.distributed import met_sums
 from lapidist.distributed.chunk_products import columns_in_chunks, sum_of_chunks
-from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
+from lapidist.distributed.collectives import in_memory, sum_by_tree, sum_of_terms
 from lapidist.distributed.met_sums import Meeting
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_factors import of_rows
@@ -276,7 +276,7 @@ def in_rows(a: Any, dim: int, name: str) -> tuple[Any, tuple[int, ...]]:
     """A tensor as a contiguous matrix whose rows run over `dim` first, and what extents they run over."""
     require_rows(a, dim, name)
     moved = a.movedim(dim, 0)
-    return moved.flatten(0, -2).contiguous(), tuple(moved.shape[:-1])
+    return in_memory(moved.flatten(0, -2)), tuple(moved.shape[:-1])
 
 
 def require_rows(a: Any, dim: int, name: str, of_dim: str = "dim") -> None:
@@ -288,6 +288,15 @@ def require_rows(a: Any, dim: int, name: str, of_dim: str = "dim") -> None:
     if axis is None or axis % a.ndim == a.ndim - 1 or axis >= a.ndim:
         raise ArgumentError(
             f"{of_dim}: must be a dimension before the last one; got {shown(dim)}. Write 0, say"
+        )
+
+
+def require_equal_parts(extent: int, ranks: int) -> None:
+    """Refuse an input that layers cannot leave in equal parts."""
+    if extent % ranks:
+        raise ShapeError(
+            f"input: its extent along sequence_dim must divide by the number of ranks, {ranks}, as layers"
+            f" take equal parts; got {extent}. Pad it, or use matmul_reduce_scatter"
         )
 
 
@@ -307,17 +316,17 @@ def require_bias(bias: Any, columns: int, dtype: Any) -> None:
         )
 
 
-def in_shape(rows: Any, leading: tuple[int, ...], dim: int) -> Any:
-    """The other way round: a result with its rows where they were in the operand."""
-    first = rows.shape[0] // max(1, _volume(leading[1:]))
-    return rows.view(first, *leading[1:], *rows.shape[1:]).movedim(0, dim)
+def in_shape(rows: Any, leading: Sequence[int], dim: int) -> Any:
+    """The other way round: a result with its rows where they were in the operand. `leading`: what extents
+    the result's rows run over.
+    """
+    return rows.view(*leading, *rows.shape[1:]).movedim(0, dim)
 
 
-def _volume(extents: Sequence[int]) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total
+def leading_of_result(kind: str, leading: Sequence[int], ranks: int) -> tuple[int, ...]:
+    """What extents a result's rows run over. `leading`: those of the operand's."""
+    first, *further = leading
+    return {"gather": first * ranks, "scatter": first // ranks}.get(kind, first), *further
 
 
 def require_tensor(name: str, value: Any) -> None:

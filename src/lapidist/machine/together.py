@@ -7,8 +7,8 @@ that a seed draws. So every run of a seed is the same.
     work 1   |    ******  *****                               |
     copies   |         *       **    sets it                  |
 
-A device sees what another one wrote if it acquired, at the system's scope, a flag that was set later. TMA
-sees it behind a proxy fence after that. `Arrived` holds kernels to both."""
+A device sees what another one wrote if it acquired, at the system's scope, a flag that was released. TMA
+sees it behind a proxy fence after that. `Arrived` holds kernels to both (shared_words.py)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from lapidist.machine.memory import Address, MixedAddress
 from lapidist.machine.observer import Observer
 from lapidist.machine.run import run
 from lapidist.machine.sanitize.ordered import warp_number
+from lapidist.machine.shared_words import SharedWords
 
 Array = np.ndarray
 Copying = Callable[["Devices"], Iterator[Any]]  # it yields where another work may run
@@ -45,6 +46,7 @@ class Devices:
         self.random = random.Random(seed)
         self.seed, self.time = seed, 0
         self.written: list[tuple[int, int, int]] = []  # ranges of addresses, and when
+        self.words: SharedWords | None = None  # whose readers and writers are watched
         self._turn = threading.Condition()
         self._current = -1
         self._living: list[int] = []
@@ -121,6 +123,7 @@ class Arrived(Observer):
         self.devices, self.number = devices, number
         self.acquired: dict[int, int] = {}  # by warp: when, at the system's scope
         self.fenced_at: dict[int, int] = {}
+        self.order: tuple[str, str] | None = None  # of the access that follows, and its scope
 
     def executed(self, number: int, lanes: Lanes) -> None:
         self.devices.go_on(self.number)
@@ -128,6 +131,25 @@ class Arrived(Observer):
     def ordered(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
         if kind in ("acquire", "acq_rel") and scope == "sys" and isinstance(address, Address):
             self.acquired[warp_number(address.g)] = self.devices.time
+        self.order = kind, scope
+
+    def accessed(
+        self, address: Address, offset: int, size: int, site: int, kind: str, values: tuple[Array, ...] = ()
+    ) -> None:
+        order, self.order = self.order, None
+        words = self.devices.words
+        if words is None or address.space != "global":
+            return
+        addresses = address.addresses.astype(np.int64) + offset
+        if kind != "load":
+            words.write(self.number, addresses, size)
+        if kind != "store":
+            words.read(self.number, addresses, size)
+        if order in (("acquire", "sys"), ("acq_rel", "sys")) and kind != "store":
+            words.acquire(self.number, addresses)
+        if kind != "load":
+            publishes = order in (("release", "sys"), ("acq_rel", "sys"))
+            words.publish(self.number, addresses, publishes)
 
     def fenced(self, lanes: Lanes, kind: str, site: int) -> None:
         if "proxy.async" in kind:
@@ -135,6 +157,8 @@ class Arrived(Observer):
             self.fenced_at[warp] = self.acquired.get(warp, 0)
 
     def transferred(self, transfer: Transfer) -> None:
+        if self.devices.words is not None:
+            self.devices.words.transfer(self.number, transfer)
         if not transfer.to_shared or transfer.map is None:
             return
         start = transfer.map.address

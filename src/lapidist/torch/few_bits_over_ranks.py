@@ -13,7 +13,7 @@ from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.compiled_products import Kind
 from lapidist.distributed.group_facts import members_of
 from lapidist.distributed.product_options import Options
-from lapidist.distributed.row_products import RowProducts
+from lapidist.distributed.row_products import RowProducts, leading_of_result
 from lapidist.quantised import product as products
 from lapidist.quantised.activations import OF_16_BITS
 from lapidist.quantised.packed_weight import of_layout
@@ -60,7 +60,7 @@ def exchanged(kind: Kind, rows: Any, factors: RowProducts, group: str) -> Any:
 def count_of(kind: Kind, rows: int, group: str) -> int:
     """Rows of the result."""
     ranks = members_of(torch.distributed.distributed_c10d._resolve_process_group(group)).ranks
-    return {"gather": rows * ranks, "scatter": rows // ranks}.get(kind, rows)
+    return leading_of_result(kind, (rows,), ranks)[0]
 
 
 def run(

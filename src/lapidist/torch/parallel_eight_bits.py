@@ -4,6 +4,7 @@ type. Gradients are those of a product that rounds nothing, by the same ways."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.compiled_products import FUNCTIONS, Kind
 from lapidist.distributed.group_facts import group_of
+from lapidist.distributed.parallel_products import split_along
+from lapidist.distributed.product_gradients import agreeing
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts, in_rows, in_shape
 from lapidist.errors import ArgumentError
@@ -20,17 +23,17 @@ from lapidist.torch.layers import state_of
 
 
 class StraightOverRanks(torch.autograd.Function):  # type: ignore[misc]
-    """Products of rows in 8 bits. `how`: the kind, the kind of factors, the group, and whether invariant."""
+    """Products of rows in 8 bits. `how`: the kind, the kind of factors, the group, and options."""
 
     @staticmethod
     def forward(ctx: Any, rows: Any, weight: Any, bias: Any, values: Any, factors: Any, how: Any) -> Any:
         ctx.save_for_backward(rows, weight, *(() if bias is None else (bias,)))
         ctx.how = how
-        kind, of_parts, group, invariant = how
+        kind, of_parts, group, options = how
         quantised = of_activation(rows, values.dtype, of_parts)
         dtype = None if rows.dtype is torch.float32 else rows.dtype
         biases = () if bias is None else (bias,)
-        options = Options(out_dtype=dtype, invariant=invariant)
+        options = replace(options, out_dtype=dtype)
         products = RowProducts([values.t()], options, [factors.t()], biases)
         operands = quantised.values, quantised.factors, products
         if kind == "enter":
@@ -41,11 +44,11 @@ class StraightOverRanks(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
-        kind, _, group, invariant = ctx.how
+        kind, _, group, options = ctx.how
         rows, weight, *biases = ctx.saved_tensors
         of_rows, of_weight, of_bias, *_ = ctx.needs_input_grad
         padded = (biases or [None]) if kind in ("gather", "enter") else []
-        options = Options(trans_b=True, invariant=invariant)
+        options = replace(options, trans_b=True, gradients="")
         context = SimpleNamespace(
             saved_tensors=(rows, weight, *padded),
             call=(group, options, None),
@@ -67,9 +70,12 @@ def linear_over_ranks(
         )
     dim = 0 if sequence_dim is None else sequence_dim
     rows, leading = in_rows(input, dim, "input")
-    how = kind, layer.eight_bits[1], group_of(layer.sharing.mesh), layer.invariant
+    of_result = layer.sharing.leading_of_result(kind, leading)
+    options = split_along(Options(invariant=layer.invariant), dim % input.ndim, leading)
+    options = agreeing(options, kind, rows, [weight])
+    how = kind, layer.eight_bits[1], group_of(layer.sharing.mesh), options
     result = StraightOverRanks.apply(rows, weight, bias, *quantised, how)
-    return in_shape(result, leading, dim)
+    return in_shape(result, of_result, dim)
 
 
 def quantised_part(layer: Any, weight: Any) -> Quantised:

@@ -21,10 +21,8 @@ from lapidist.quantised.packed_weight import ARRAYS, PackedWeight, of_layout
 from lapidist.quantised.packing import pack
 from lapidist.torch.few_bits import in_order
 from lapidist.torch.few_bits_over_ranks import over_ranks
-from lapidist.torch.mesh_sharing import Sharing, local
+from lapidist.torch.mesh_sharing import COLUMNS, ROWS, Sharing, local
 from lapidist.torch.packed_layer import PackedLinear, take_weight
-
-COLUMNS, ROWS = 0, 1  # dimensions of a linear layer's weight (n, k), and of packed arrays
 
 
 def require_split(dim: int, weight: PackedWeight, ranks: int) -> None:
@@ -131,16 +129,18 @@ class ParallelPackedLinear(PackedLinear):
         return of_layout(self.part_numbers, *(local(getattr(self, name)) for name in ARRAYS))
 
     def parts(self, input: Any) -> tuple[Any, Any]:
-        return in_autocast(*map(local, (input, self.bias)))  # type: ignore[return-value]
+        input = self.sharing.received(input, self.dim)
+        return in_autocast(input, local(self.bias))  # type: ignore[return-value]
 
     def over_ranks(self, kind: Kind, input: Any, bias: Any) -> Any:
         dim = 0 if self.sharing.sequence_dim is None else self.sharing.sequence_dim
         rows, leading = in_rows(input, dim, "input")
+        of_result = self.sharing.leading_of_result(kind, leading)
         weight = self.packed_weight
         rows, codes, scales, zeros = in_order(rows, weight), weight.codes, weight.scales, weight.zeros
         group = name_of_group(self.sharing.mesh)
         result = over_ranks(rows, codes, scales, zeros, self.part_numbers, kind, group, bias)
-        return in_shape(result, leading, dim)
+        return in_shape(result, of_result, dim)
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         """A bias of the whole layer is split, too."""

@@ -19,7 +19,7 @@ from lapidist.distributed.parallel_linear import column_parallel_linear, row_par
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.torch.layers import STOCK, Linear
-from lapidist.torch.mesh_sharing import Sharing, local
+from lapidist.torch.mesh_sharing import COLUMNS, ROWS, Sharing, local
 from lapidist.torch.packed_experts import is_distributed
 from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.parallel_eight_bits import linear_over_ranks, quantised_part
@@ -33,6 +33,7 @@ class ParallelLinear(Linear):
     """Linear with this rank's part of a weight."""
 
     sharing: Sharing
+    dim: int  # of the weight, along which it is split
     eight_bits: Any = None  # a type, and the kind of its factors
 
     def in_eight_bits(self, kind: Kind, input: Any, with_bias: bool) -> Any:
@@ -43,11 +44,14 @@ class ParallelLinear(Linear):
         return linear_over_ranks(kind, input, weight, bias if with_bias else None, quantised, self, dim)
 
     def parts(self, input: Any) -> tuple[Any, Any, Any]:
-        return in_autocast(*map(local, (input, self.weight, self.bias)))
+        input = self.sharing.received(input, self.dim)
+        return in_autocast(input, local(self.weight), local(self.bias))
 
 
 class ColumnParallelLinear(ParallelLinear):
     """This rank's columns of the result; the input is the same on all ranks, or gathered."""
+
+    dim = COLUMNS
 
     def forward(self, input: Any) -> Any:
         mesh, sequence_dim, _ = self.sharing
@@ -62,6 +66,8 @@ class ColumnParallelLinear(ParallelLinear):
 
 class RowParallelLinear(ParallelLinear):
     """The sum over ranks, on all of them or a part on each; the input is this rank's columns."""
+
+    dim = ROWS
 
     def forward(self, input: Any) -> Any:
         mesh, sequence_dim, _ = self.sharing
@@ -101,7 +107,7 @@ class Parallel(ParallelStyle):  # type: ignore[misc]
             )
         for name, parameter in list(module.named_parameters(recurse=False)):
             # a sum over ranks has its bias once
-            place = Replicate() if name == "bias" and self.dim else Shard(self.dim)
+            place = Replicate() if name == "bias" and self.dim == ROWS else Shard(self.dim)
             split = distribute_tensor(parameter, device_mesh, [place], src_data_rank=self.src_data_rank)
             module.register_parameter(name, torch.nn.Parameter(split, requires_grad=parameter.requires_grad))
         module.sharing = Sharing(device_mesh, self.sequence_dim, self.use_local_output)
@@ -118,7 +124,7 @@ class ColumnParallel(Parallel):
     `sequence_dim`: the input is split along it, and gathered under the product. The result is this rank's
     tensor, or a DTensor with use_local_output=False."""
 
-    layer, dim = ColumnParallelLinear, 0
+    layer, dim = ColumnParallelLinear, COLUMNS
 
 
 class RowParallel(Parallel):
@@ -126,7 +132,7 @@ class RowParallel(Parallel):
 
     `sequence_dim`: the sum over ranks is split along it; by default all ranks have all of it."""
 
-    layer, dim = RowParallelLinear, 1
+    layer, dim = RowParallelLinear, ROWS
 
 
 STYLES = {"columns": ColumnParallel, "rows": RowParallel}

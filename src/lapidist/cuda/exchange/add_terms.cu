@@ -6,7 +6,7 @@
 //   last block                                                     | takes back "arrived", says "free" to all peers |
 //              | waits for theirs, so that the next product may store to the same memory |
 //
-// Waits have limits (share/rank_flags.cuh). No block waits for another one of its card.
+// Waits have limits (share/rank_flags.cuh). All blocks wait for block 0 of each peer, which cards start first.
 #include "config.cuh"
 #include "share/rank_flags.cuh"
 #include "exchange/rank_terms.cuh"
