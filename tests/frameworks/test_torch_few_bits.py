@@ -384,3 +384,32 @@ def test_a_gpu_packs_files_with_the_same_bits(name: str) -> None:
     assert packed.codes.is_cuda
     assert packed.scales.is_cuda
     same_bits(packed, function(**on_device(parts, packed_weight.on_host)))
+
+
+def test_layers_with_a_norm() -> None:
+    """In the launch of the product, or as torch computes it where it must see the norm: for gradients, or of
+    plain weights.
+    """
+    torch.manual_seed(0)
+    packed = quantised.pack(torch.randn(256, 64), "int4", group=64)
+    numbers = quantised.unpack(packed).double()
+    x, residual = (torch.randn(3, size, dtype=torch.bfloat16) for size in (256, 64))
+    wide = x.double().requires_grad_()
+    expected = torch.nn.functional.rms_norm(wide, (256,), eps=0.1) @ numbers + residual.double()
+    expected.sum().backward()
+    recorded = x.clone().requires_grad_()
+    plain = numbers.T.to(torch.bfloat16)
+    how = {"residual": residual, "norm_eps": 0.1}
+    found = [
+        lapidist.torch.linear(x, packed, **how),
+        lapidist.torch.linear(recorded, packed, **how),
+        lapidist.torch.linear(x, plain, **how),
+        lapidist.torch.linear(x, packed, norm_eps=0.1) + residual,
+        torch.compile(lambda x: lapidist.torch.linear(x, packed, **how), backend="aot_eager")(x),
+    ]
+    for result in found:
+        assert torch.allclose(result.double(), expected.detach(), rtol=2**-6, atol=0.25)
+    found[1].sum().backward()
+    assert torch.allclose(recorded.grad.double(), wide.grad, rtol=2**-6, atol=0.25)
+    bare = quantised.matmul(recorded, packed, norm_eps=0.1)
+    assert torch.allclose(bare.double() + residual, expected.detach(), rtol=2**-6, atol=0.25)

@@ -11,7 +11,13 @@ import lapidist
 from lapidist import quantised
 from lapidist.quantised import product
 from lapidist.quantised.launches import Skinny
-from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, NARROW, WIDE, Streamed, streamed_config
+from lapidist.quantised.streamed_configs import (
+    BLOCKS_OF_ONE_SET,
+    BLOCKS_OF_SM,
+    COSTS_OF,
+    Streamed,
+    streamed_config,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -44,6 +50,23 @@ def test_products_are_those_of_decoded_weights(
         exact = left @ weight + bias.double()
         terms = left.abs() @ weight.abs() + bias.double().abs()
         allowed = exact.abs() * ULP[dtype] + terms * (k * 2.0**-24 + decode * ULP[dtype]) + 2.0**-24
+        assert bool(((found - exact).abs() <= allowed).all()), (m, k, n)
+
+
+@pytest.mark.parametrize("dtype", list(ULP))
+@pytest.mark.parametrize(("format", "more"), FORMATS)
+def test_sums_are_divided_by_norms(torch: Any, format: str, more: Any, dtype: str) -> None:
+    """In one launch, which the rows of x come from the launch before; or of rounded rows."""
+    for m, k, n in [(1, 1024, 520), (4, 2944, 2880), (3, 136, 72), (20, 640, 1000)]:
+        packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
+        x = (torch.randn(m, k, device="cuda") * 3).to(getattr(torch, dtype))
+        found = quantised.matmul(x + x, packed, norm_eps=0.5).double()
+        left = 2 * x.double()
+        left = left / (left.square().mean(-1, keepdim=True) + 0.5).sqrt()
+        weight = quantised.unpack(packed, "float64")
+        exact, terms = left @ weight, left.abs() @ weight.abs()
+        rounded = ULP[dtype] if m > 4 else 0
+        allowed = exact.abs() * ULP[dtype] + terms * ((k + 8) * 2.0**-24 + rounded) + 2.0**-24
         assert bool(((found - exact).abs() <= allowed).all()), (m, k, n)
 
 
@@ -87,6 +110,7 @@ def test_wide_blocks(
         return configs[-1]
 
     monkeypatch.setattr(product, "streamed_config", chosen)
+    monkeypatch.setattr(product, "way_on", lambda *_: "streamed")
     k, n = 4096, 8200
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
     x, bias = (torch.randn(*shape, device="cuda").bfloat16() for shape in ((m, k), (n,)))
@@ -96,18 +120,23 @@ def test_wide_blocks(
     kept = terms * (k * 2.0**-24 + rounded * ULP["bfloat16"]) + 2.0**-24
     plain = quantised.matmul(x, packed, bias).double()
     positive = lapidist.matmul(x, packed, epilogue=lapidist.epilogues.bias_relu(bias=bias)).double()
-    assert [config.rows for config in configs] == [min(rows for rows in WIDE if rows >= m)] * 2
+    assert {config.rows > 64 and config.factors_first for config in configs} == {rounded}
     for found, expected in ((plain, exact), (positive, exact.relu())):
         assert bool(((found - expected).abs() <= expected.abs() * ULP["bfloat16"] + kept).all())
 
 
 CONFIGS = [
     (rows, groups, parts, 3, resident)
-    for rows in sorted(COSTS)
+    for rows in COSTS_OF[2]
     for groups, resident in BLOCKS_OF_SM[rows]
     for parts in (1, 3, 8)
 ]
-WIDE_CONFIGS = [(rows, 2, parts, 3, 1) for rows in WIDE for parts in (1, 2, 3, 8)]
+FIRST_CONFIGS = [
+    (rows, groups, parts, 3, resident, 2, True)
+    for rows, blocks in BLOCKS_OF_ONE_SET.items()
+    for groups, resident in blocks
+    for parts in (1, 2, 3, 8)
+]
 
 
 @pytest.mark.parametrize("format", ["int4", "mxfp4"])
@@ -117,11 +146,11 @@ def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
     weight = quantised.unpack(packed, "float64")
-    for config in (*CONFIGS, *WIDE_CONFIGS):
+    for config in (*CONFIGS, *FIRST_CONFIGS):
         monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: Streamed(*config))
         x = torch.randn(config[0] + 3, k, device="cuda", dtype=torch.bfloat16)
         result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
-        kept = k * 2.0**-24 + (format == "int4" and config[0] > NARROW) * ULP["bfloat16"]
+        kept = k * 2.0**-24 + (format == "int4" and config[6:] == (True,)) * ULP["bfloat16"]
         allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * kept
         assert bool(((result - exact).abs() <= allowed).all()), config
 

@@ -168,5 +168,5 @@ def test_groups_that_do_not_fit_are_refused() -> None:
         lapidist.matmul(tokens, packed)
     with pytest.raises(LapidistError, match="b: must be weights of all groups, PackedExperts; got PackedW"):
         lapidist.grouped(tokens, packed[0], ENDS)
-    with pytest.raises(LapidistError, match="weights: must be one PackedWeight or more, all of one shape"):
+    with pytest.raises(LapidistError, match="weights: must be a list of one PackedWeight or more"):
         quantised.stack([packed[0], quantised.pack(np.ones((64, N)), "int8")])

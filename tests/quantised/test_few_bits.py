@@ -23,6 +23,7 @@ from lapidist.quantised import bound_product, launches, streamed_configs
 from lapidist.quantised import product as products
 from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.product import product
+from lapidist.quantised.streamed_configs import Streamed
 from lapidist.quantised.weight_facts import Weight
 
 ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of a rounding to nearest, relative
@@ -92,33 +93,36 @@ def test_products_are_those_of_decoded_weights(
 
 
 CONFIGS = [
-    (8, 1, 2, 2, 2),
-    (16, 1, 1, 2, 2),
-    (16, 2, 3, 2, 1),
-    (32, 3, 2, 2, 1),
-    (64, 2, 5, 3, 1),
-    (128, 1, 2, 2, 1),
+    Streamed(8, 1, 2, 2, 2),
+    Streamed(16, 1, 1, 2, 2),
+    Streamed(16, 2, 3, 2, 1),
+    Streamed(32, 3, 2, 2, 1),
+    Streamed(64, 2, 5, 3, 1),
+    Streamed(96, 3, 1, 2, 1),
+    Streamed(128, 1, 2, 2, 1),
+    Streamed(256, 2, 2, 3, 1, factors_first=True),
+    Streamed(128, 3, 2, 3, 1, factors_first=True),
+    Streamed(16, 2, 2, 2, 1, depth=4),
+    Streamed(64, 1, 1, 2, 2, depth=4),
 ]
-CONFIGS += [(256, 2, 2, 3, 1)]  # whose factors round their products with codes
-CONFIGS += [(16, 2, 2, 2, 1, 4), (64, 1, 1, 2, 2, 4)]  # whose stages have 256 steps
-OFTEN = [(CONFIGS[0], "int4"), (CONFIGS[2], "mxfp4"), (CONFIGS[7], "int4"), (CONFIGS[8], "mxfp4")]
+OFTEN = [(CONFIGS[0], "int4"), (CONFIGS[2], "mxfp4"), (CONFIGS[8], "int4"), (CONFIGS[10], "mxfp4")]
 
 
 @pytest.mark.parametrize(("config", "format"), in_turns(CONFIGS, ["int4", "mxfp4"], often=OFTEN))
 def test_parts_of_k_and_columns_of_blocks(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, format: str
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Streamed, format: str
 ) -> None:
     """k ends in half a stage, tiles behind the last are the last, rows are more than a block has. Those of D
-    lie between vectors.
+    lie between vectors. Factors that come first round their products with codes.
     """
-    monkeypatch.setattr(products, "streamed_config", lambda *_: streamed_configs.Streamed(*config))
-    k, n, m = 576 if len(config) == 5 else 768, 198, config[0] + 5
+    monkeypatch.setattr(products, "streamed_config", lambda *_: config)
+    k, n, m = 576 if config.depth == 2 else 768, 198, config.rows + 5
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), format, **more)
     x = activations(rng, m, k, "bfloat16")
     with sanitized(sum(config)):
         result = product(x, packed, device="machine", decode=False)
-    require_near(result, x, quantised.unpack(packed, "float64"), decoded=config[0] > 128)
+    require_near(result, x, quantised.unpack(packed, "float64"), decoded=config.factors_first)
 
 
 def gptq(rng: np.random.Generator, k: int, n: int) -> Any:
@@ -150,15 +154,18 @@ NARROW_CASES = [
 def test_wide_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, number: int, case: Any
 ) -> None:
-    """As they are chosen; each stage is filled again. k ends in half a stage, n between tiles. A bias and a
-    function follow in turn.
+    """Of the least rows that are enough; each stage is filled again. k ends in half a stage, n between tiles.
+    A bias and a function follow in turn.
     """
     format, more, dtype, m, decoded = case
     monkeypatch.setattr(MachineBackend, "chip", dataclasses.replace(chip_named("h200"), sms=1))
-    configs: list[streamed_configs.Streamed] = []
+    enough = [min(rows for rows in streamed_configs.ONE_SET if rows >= m)]
+    if case in WIDE_CASES:
+        monkeypatch.setattr(streamed_configs, "lines_of", lambda *_: enough)
+    configs: list[Streamed] = []
 
-    def chosen(*facts: Any) -> streamed_configs.Streamed:
-        configs.append(streamed_configs.streamed_config(*facts))
+    def chosen(*facts: Any) -> Streamed:
+        configs.append(streamed_configs.streamed_config.__wrapped__(*facts))
         return configs[-1]
 
     monkeypatch.setattr(products, "streamed_config", chosen)
@@ -175,8 +182,8 @@ def test_wide_blocks(
             added = lapidist.epilogues.bias_relu(bias=bias)
             found = quantised.matmul(x, packed, epilogue=added, device="machine")
     weight, (config,) = quantised.unpack(packed, "float64"), configs
-    enough = min(rows for rows in streamed_configs.WIDE if rows >= m)
-    assert config.rows == (128 if case in NARROW_CASES else enough)
+    assert config.rows == (128 if case in NARROW_CASES else enough[0])
+    assert config.factors_first == decoded
     if number % 2:
         require_near(found, x, weight, bias, decoded)
         return
@@ -187,17 +194,30 @@ def test_wide_blocks(
 
 
 INT4 = Weight(8192, 8192, "int4", 128, "bfloat16", False, "bfloat16")
-MEASURED = [(8192, 8192, 256), (8192, 28672, 256), (4096, 4096, 128)]  # n, k, and the rows that were faster
+# Rows, n, k, and what took the least time: rows and groups of columns of a block, parts of k, blocks on an SM
+MEASURED = [
+    (256, 8192, 8192, (256, 2, 2, 1)),
+    (256, 6144, 4096, (128, 3, 2, 1)),
+    (320, 6144, 4096, (160, 3, 2, 1)),
+    (256, 4096, 7168, (128, 2, 2, 1)),
+    (512, 6144, 4096, (128, 3, 1, 1)),
+    (256, 5120, 5120, (128, 3, 2, 1)),
+    (96, 6144, 4096, (96, 2, 2, 1)),
+    (96, 4096, 7168, (96, 1, 2, 1)),
+    (320, 1536, 2048, (64, 1, 2, 2)),
+]
 
 
-@pytest.mark.parametrize(("n", "k", "fastest"), MEASURED)
+@pytest.mark.parametrize(("m", "n", "k", "fastest"), MEASURED)
 @pytest.mark.parametrize("format", ["int4", "mxfp4"])
-def test_blocks_have_the_rows_that_were_faster(n: int, k: int, fastest: int, format: str) -> None:
+def test_blocks_are_those_that_were_faster(
+    m: int, n: int, k: int, fastest: tuple[int, ...], format: str
+) -> None:
     factors = {"group": 32, "scale_type": "e8m0"} if format == "mxfp4" else {}
     weight = INT4._replace(n=n, k=k, format=format, **factors)
-    config = streamed_configs.streamed_config(Rows(256, n), weight, 132)
-    assert config.rows == fastest
-    assert fastest == 128 or config == (256, 2, 2, 3, 1, 2)
+    config = streamed_configs.streamed_config(Rows(m, n), weight, 132)
+    assert (config.rows, config.column_groups, config.parts, config.resident) == fastest
+    assert config.factors_first == (format == "int4" and m > 128 and config.rows > 64)
 
 
 def test_who_takes_wide_blocks() -> None:
@@ -262,17 +282,6 @@ def test_tiles_of_more_columns(
     require_near(result, x, quantised.unpack(packed, "float64"))
 
 
-# n, and what took the least time on an H200: warps, tiles ahead, sixteens of columns, blocks on an SM
-FASTEST = {6144: (16, 1, 1, 3), 4096: (16, 2, 1, 2), 8192: (16, 1, 2, 2), 28672: (4, 3, 2, 7)}
-
-
-def test_places_of_blocks_are_filled() -> None:
-    for n, config in FASTEST.items():
-        assert launches.skinny_config(Rows(1, n), INT4._replace(n=n), 132) == (1, *config)
-    eight_bits = Weight(4096, 28672, "int8", 128, "bfloat16", False, "bfloat16")
-    assert launches.skinny_config(Rows(1, 28672), eight_bits, 132) == (1, 8, 3, 1, 4)
-
-
 @pytest.mark.survey
 @pytest.mark.parametrize("config", launches.EIGHT_ROWS)
 def test_registers_hold_all_blocks_of_an_sm(config: launches.Skinny) -> None:
@@ -282,15 +291,23 @@ def test_registers_hold_all_blocks_of_an_sm(config: launches.Skinny) -> None:
     assert -(-used // 8) * 8 * 32 * config.warps * config.resident <= streamed_configs.REGISTERS_OF_SM
 
 
-@pytest.mark.parametrize("rows", surveyed_but(sorted(streamed_configs.COSTS_OF[2], reverse=True), 0, 4))
-def test_warps_find_the_registers_they_take(rows: int) -> None:
+BLOCKS = [
+    *((rows, False) for rows in sorted(streamed_configs.COSTS_OF[2], reverse=True)),
+    *((rows, True) for rows in sorted(streamed_configs.ONE_SET)),
+]
+
+
+@pytest.mark.parametrize(("rows", "first"), surveyed_but(BLOCKS, 2, 6))
+def test_warps_find_the_registers_they_take(rows: int, first: bool) -> None:
     """What warps take is what others of the block gave back: more would be waited for without an end."""
     weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
-    for groups, resident in streamed_configs.BLOCKS_OF_SM[rows]:
-        config = streamed_configs.Streamed(rows, groups, 1, 2, resident)
+    for groups, resident in streamed_configs.blocks_of_sm(rows, weight, first):
+        config = Streamed(rows, groups, 1, 2, resident, factors_first=first)
+        config = config._replace(stages=config.most_stages(weight))
         binary = launches.streaming(Rows(rows, 512), weight, End(), config, "sm_90a").binary
         allotted = int(re.findall(r"Used (\d+) registers", binary.log)[-1])
         taken = 128 * (groups * config.registers + streamed_configs.REGISTERS_LEFT)
+        assert "0 bytes spill stores" in binary.log or not first
         assert taken <= allotted * config.threads <= streamed_configs.REGISTERS_OF_SM // resident
         assert streamed_configs.REGISTERS_LEFT <= allotted <= config.registers
 

@@ -183,6 +183,10 @@ def test_packed_bits_stay_as_they_were(format: str, more: Any, sums: list[int]) 
     assert [zlib.crc32(array.tobytes()) for array in arrays if array is not None] == sums
 
 
+PACKED, X = quantised.pack(np.ones((64, 8)), "int4"), np.ones((2, 64), np.float16)
+STATE = PACKED.state_dict()
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -210,6 +214,21 @@ def test_packed_bits_stay_as_they_were(format: str, more: Any, sums: list[int]) 
             "state: must have layout, codes and scales; without codes, layout, scales",
         ),
         (lambda: quantised.load("weight.npz"), "state: must be a mapping .*; got str. Read a file first"),
+        (lambda: quantised.load(STATE | {"layout": None}), "state: layout must be .* got None"),
+        (lambda: quantised.load(STATE | {"layout": "int4"}), "state: layout must be .* got 'int4'"),
+        (lambda: quantised.load(STATE | {"codes": None}), "state: codes must be an array; got None"),
+        (lambda: quantised.load(STATE | {"zeros": [8]}), r"state: zeros must be an array; got \[8\]"),
+        (lambda: quantised.stack(None), "weights: must be a list of one PackedWeight or more.* got None"),
+        (lambda: quantised.stack([np.ones((64, 8))]), "weights: must be a list of one PackedWeight"),
+        (
+            lambda: quantised.pack(np.ones((64, 8)), "int4", zero_points=2),
+            "zero_points: must be True or False; got 2",
+        ),
+        (lambda: quantised.unpack(PACKED, np.ones(2)), "dtype: must be float32 or float64"),
+        (lambda: quantised.matmul(X, PACKED, decode="yes"), "decode: must be True or False; got 'yes'"),
+        (lambda: quantised.matmul(X, PACKED, device=np.ones(2)), 'device: must be "gpu", a GPU\'s number'),
+        (lambda: lapidist.matmul(X, PACKED, precision=np.ones(2)), "precision: is not for weights of few"),
+        (lambda: PACKED.to("cuda"), "device: is for weights of torch; got 'cuda' and arrays of numpy"),
     ],
 )
 def test_what_does_not_fit_is_refused(call: Any, words: str) -> None:

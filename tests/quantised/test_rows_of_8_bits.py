@@ -108,17 +108,17 @@ CONFIGS = [(16, 1, 3, 2, 2), (32, 3, 1, 2, 1), (64, 1, 2, 3, 1), (192, 2, 1, 4, 
 def test_parts_of_k_and_columns_of_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, dtype: str
 ) -> None:
-    """k ends in half a stage, tiles behind the last are the last, and rows are more than a block has. With
-    a factor a column, floats are summed by 128 of k, and those of half a stage too.
+    """k ends in half a stage, tiles behind the last are the last, and rows are more than a block has. They
+    have factors. With one a column, floats are summed by 128 of k, and those of half a stage too.
     """
     monkeypatch.setattr(products, "streamed_config", lambda *_: streamed_configs.Streamed(*config))
     k, n, m = 192 * config[2], 64 * config[1] + 8, config[0] + 5
     more: Any = {"group": 64, "zero_points": True} if config[0] in (32, 64) else {}
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), "int4", **more)
-    x = activations(rng, m, k, dtype)
+    x, factors = activations(rng, m, k, dtype), rng.uniform(0.5, 2, m).astype(np.float32)
     with sanitized(sum(config)):
-        result = product(x, packed, scale_a=0.25, device="machine")
-    require_near(result, x, 0.25, packed)
+        result = product(x, packed, scale_a=factors, device="machine")
+    require_near(result, x, factors[:, None], packed)
 
 
 def test_many_rows_have_wide_blocks_that_find_their_registers() -> None:

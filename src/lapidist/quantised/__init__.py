@@ -26,17 +26,21 @@ def matmul(
     stream: Any = None,
     device: int | str | None = None,
     decode: bool | None = None,
+    norm_eps: float | None = None,
     **unknown: NoReturn,
 ) -> Any:
     """x @ weight + bias, of x (..., k) in bfloat16 or float16, or in e4m3 or int8 with `scale_a`, a factor or
     one for each row. `epilogue`: in place of the bias. `decode`: whether the weight is decoded into the type
     of x first; None: with many rows; False: no product of a code and a factor is rounded.
+
+    `norm_eps`: an RMSNorm first: x / sqrt(mean(x^2) + norm_eps) in place of x, which has 16 bits. Its gain
+    belongs in the weight. Up to four rows on Hopper, and up to 128 elsewhere, have no launch for it.
     """
     if unknown:
         raise unexpected(matmul, unknown, WAYS_OUT)
     from lapidist.quantised import bound_product
 
-    types = {"scale_a": scale_a, "out_dtype": out_dtype}
+    types = {"scale_a": scale_a, "out_dtype": out_dtype, "norm_eps": norm_eps}
     how = {"epilogue": epilogue, "stream": stream, "device": device, "decode": decode}
     return bound_product.matmul(x, weight, bias, out, **types, **how)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.calls import argument_rules
+from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.factor_operands import require_number
 from lapidist.calls.operation import is_array
 from lapidist.dtypes import FLOAT_RESULTS, name_of
@@ -16,6 +16,7 @@ from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import empty
 from lapidist.quantised.number_formats import VECTOR_BYTES
 from lapidist.quantised.packed_weight import PackedWeight, on_host
+from lapidist.quantised.row_norms import divided, normalised, require_epsilon
 
 OF_16_BITS = "bfloat16", "float16"
 # Formats whose codes are exact in a type of 8 bits, and whose groups have whole instructions of 32 steps of k
@@ -43,15 +44,25 @@ class RowFactors(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """x, the factors of its rows where it has 8 bits, and the type of the result."""
+    """x, the factors of its rows where it has 8 bits, and the type of the result. `norm`: what an RMSNorm
+    adds to mean squares.
+    """
 
     x: Operand
     factors: RowFactors | None
     result: str
+    norm: float | None = None
 
     @property
     def words(self) -> dict[str, Any]:
-        return {} if self.factors is None else self.factors.words
+        of_norm = {} if self.norm is None else {"norm_epsilon": self.norm}
+        return of_norm if self.factors is None else self.factors.words
+
+    def normalised(self) -> Activations:
+        """With an x whose norm is computed."""
+        if self.norm is None:
+            return self
+        return self._replace(x=operand_of(normalised(self.x.owner, self.norm), "x"), norm=None)
 
     def addresses(self, row: int) -> dict[str, Operand]:
         """`row`: elements from row to row of x, as kernels read it."""
@@ -66,7 +77,7 @@ class Activations(NamedTuple):
         """What x means, in NumPy."""
         values = on_host(self.x.owner)
         if self.factors is None:
-            return values
+            return values if self.norm is None else divided(values, self.norm)
         wide, (number, array) = values.astype(np.float32), self.factors
         if array is None:
             return wide * np.float32(number)
@@ -81,20 +92,32 @@ class Activations(NamedTuple):
 
 
 def activations_of(
-    x: Operand, weight: PackedWeight, scale_a: Any, out_dtype: Any, out: Any, decode: bool | None = None
+    x: Operand,
+    weight: PackedWeight,
+    scale_a: Any,
+    out_dtype: Any,
+    out: Any,
+    decode: bool | None = None,
+    norm: Any = None,
 ) -> Activations:
     """x of a type that require_activations let pass."""
+    if decode is not None:
+        number_rules.require_flag("decode", decode)
     named = None if out_dtype is None else name_of(out_dtype, "out_dtype")
     if x.dtype in OF_16_BITS:
         if scale_a is not None:
             raise ArgumentError(f"scale_a: is for x of 8 bits; got x of {x.dtype}. Multiply x by it")
         if named not in (None, x.dtype):
             raise DTypeError(f"out_dtype: must be that of x, {x.dtype}; got {named}. Convert the result")
-        return Activations(x, None, x.dtype)
+        return Activations(x, None, x.dtype, None if norm is None else require_epsilon(norm))
     require_exact(x, weight)
     if decode:
         raise ArgumentError(
             f"decode: weights are decoded for x of 16 bits alone; got x of {x.dtype} and True. Leave it out"
+        )
+    if norm is not None:
+        raise ArgumentError(
+            f"norm_eps: is for x of 16 bits; got x of {x.dtype}. Normalise x before it is rounded to 8 bits"
         )
     result = named or ("float32" if out is None else operand_of(out, "out").dtype)
     if result not in FLOAT_RESULTS:
@@ -166,3 +189,12 @@ def aligned(x: Operand, row: int) -> Operand:
     """x in rows that begin at vectors."""
     fits = row == x.shape[-1] and in_rows(x) and x.pointer % VECTOR_BYTES == 0
     return x if fits else copied(x, row)
+
+
+def records(x: Any, bias: Any) -> bool:
+    """Whether torch would record a product of these."""
+    if not any(getattr(array, "requires_grad", False) for array in (x, bias)):
+        return False
+    import torch
+
+    return bool(torch.is_grad_enabled())

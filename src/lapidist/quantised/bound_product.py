@@ -43,24 +43,24 @@ def matmul(
     """As in lapidist.quantised."""
     if epilogue is None:
         return plain.product(x, weight, bias, out, **more)
-    scale_a, out_dtype = more.pop("scale_a", None), more.pop("out_dtype", None)
+    scale_a, out_dtype, norm = (more.pop(name, None) for name in ("scale_a", "out_dtype", "norm_eps"))
     require_bias_alone(bias)
     plain.require_weight(weight, x)
     plain.require_free_order()
     plain.require_current_stream(more.pop("stream", None))
     operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
     device, decode = more.pop("device", None), more.pop("decode", None)
-    x_operand, arrays = operand_of(x, "x"), plain.arrays_of(weight)
+    x_operand, arrays = operand_of(x, "x"), packed_weight.arrays_of(weight)
     plain.require_activations(x_operand, weight.shape[-2], arrays)
     if weight.order is not None:
         x, weight = columns_in_order(x, weight.order), weight.in_order
         x_operand = operand_of(x, "x")
     activations = activations_of(
-        x_operand, weight, scale_a, out_dtype, out if is_array(out) else None, decode
+        x_operand, weight, scale_a, out_dtype, out if is_array(out) else None, decode, norm
     )
     if activations.factors is not None:
         return bound_bytes(activations, weight, operation, out, device, **more)
-    return bound_product(x, weight, operation, out, device, decode, **more)
+    return bound_product(activations, weight, operation, out, device, decode, **more)
 
 
 OF_MATMUL = "precision", "acc_dtype", "scale_b", "promote", "symmetric", "triangle", "invariant", "compile"
@@ -79,7 +79,8 @@ def matmul_by_name(
 ) -> Any:
     """lapidist.matmul of a weight of few bits; `refused`: its arguments by OF_MATMUL, None or "ieee"."""
     for name, value in zip(OF_MATMUL, refused, strict=True):
-        if value is not None and (name != "precision" or value != IEEE):
+        usual = name == "precision" and isinstance(value, str) and value == IEEE
+        if value is not None and not usual:
             raise ArgumentError(
                 f"{name}: is not for weights of few bits; got"
                 f" {shown(value)}. Leave it out, or unpack the weight"
@@ -114,17 +115,17 @@ def grouped(operation: Operation, named: Mapping[str, Any]) -> Any:
     plain.require_free_order(operation.types.invariant)
     plain.require_current_stream(named["stream"])
     out, device = named["out"], named["device"]
-    x_operand, arrays = operand_of(named["a"], "x"), plain.arrays_of(experts)
+    x_operand, arrays = operand_of(named["a"], "x"), packed_weight.arrays_of(experts)
     plain.require_activations(x_operand, experts.shape[-2], arrays)
     types = named["out_dtype"], out if is_array(out) else None
     activations = activations_of(x_operand, experts, named["scale_a"], *types)
     if activations.factors is None:
-        return bound_product(named["a"], experts, operation, out, device, None)
+        return bound_product(activations, experts, operation, out, device, None)
     return bound_bytes(activations, experts, operation._replace(factors=Factors()), out, device)
 
 
 def bound_product(
-    x: Any,
+    activations: Activations,
     weight: PackedWeight,
     operation: Operation,
     out: Any,
@@ -134,21 +135,24 @@ def bound_product(
     """The results of an operation: D, or a tuple. Functions with second passes, and operands whose rows lie
     unevenly, follow a product by the decoded weight.
     """
-    x_operand, arrays = operand_of(x, "x"), plain.arrays_of(weight)
-    plain.require_activations(x_operand, weight.shape[-2], arrays)
+    x_operand, arrays = activations.x, packed_weight.arrays_of(weight)
     plain.require_vectors(arrays)
-    bound = Bound(x, fresh("b", weight.shape, x_operand, x_operand.dtype), None, out, operation)
+    bound = Bound(x_operand.owner, fresh("b", weight.shape, x_operand, x_operand.dtype), None, out, operation)
     require_apart(bound, arrays)
     backend = backend_at(choose_place(x_operand.device, device))
-    activations = Activations(x_operand, None, x_operand.dtype)
     if not backend.plans:
         return on_the_host(bound, weight, activations)
     plain.require_place(x_operand, backend)
     problem = bound.problem()
     rows = rows_of(problem, x_operand)
-    way = way_on(backend.chip, rows, plain.described(weight, activations, activations.result), decode)
-    if way == "decoded" or not fits_few_rows(problem):
-        return plain.by_decoded(x_operand, x, weight, out, operation, backend)
+    facts = plain.described(weight, activations, activations.result)
+    way = way_on(backend.chip, rows, facts, decode)
+    if not fits_few_rows(problem):
+        way = "decoded"
+    if plain.has_launch_of_norm(rows, facts, way, backend.chip):
+        return bound_product(activations.normalised(), weight, operation, out, device, decode)
+    if way == "decoded":
+        return plain.by_decoded(x_operand, x_operand.owner, weight, out, operation, backend)
     result, target = output_of(bound)
     if rows.total:
         by_few_rows(problem, bound, activations, weight, target, backend, way, decode is False)
@@ -161,8 +165,8 @@ def bound_bytes(
     """The same of x in 8 bits, by codes that are decoded once where these are exact and rows are many."""
     like, x = activations.stand_in(), activations.x
     bound = Bound(like, fresh("b", weight.shape, like, like.dtype), None, out, operation)
-    require_apart(bound, (*activations.factor_arrays, x, *plain.arrays_of(weight)))
-    plain.require_vectors(plain.arrays_of(weight))
+    require_apart(bound, (*activations.factor_arrays, x, *packed_weight.arrays_of(weight)))
+    plain.require_vectors(packed_weight.arrays_of(weight))
     backend = backend_at(choose_place(x.device, device))
     if not backend.plans:
         return on_the_host(bound, weight, activations)
@@ -233,14 +237,15 @@ def by_few_rows(
     rows = rows_of(problem, activations.x)
     launch = plain.by_few_rows(rows, facts, end, backend, exact)
     at = activations.addresses(plain.row_of_x(rows, facts, backend.chip)) | {"D": out}
-    at |= plain.arrays_by_name(weight)
+    at |= packed_weight.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
     plain.start(launch, at, activations.x, backend, words)
 
 
 def on_the_host(bound: Bound, weight: PackedWeight, activations: Activations) -> Any:
     result, out = output_of(bound)
-    values = on_host(bound.a) if activations.factors is None else activations.numbers
+    plain_rows = activations.factors is None and activations.norm is None
+    values = on_host(bound.a) if plain_rows else activations.numbers
     numbers = packed_weight.on_host(unpack(weight))
     product = HostProduct(values, numbers, None, on_host(out), 1.0, 0.0, "float32", "ieee")
     for part in bound.parts:

@@ -32,6 +32,7 @@ STREAMED = ParameterBlock(
 )
 X_FACTORS = ("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i64")
 SKINNY_BYTES = ParameterBlock([*SKINNY.parameters, *X_FACTORS])
+SKINNY_NORM = ParameterBlock([*SKINNY.parameters, ("norm_share", "f32"), ("norm_epsilon", "f32")])
 STREAMED_BYTES = ParameterBlock([*STREAMED.parameters, *X_FACTORS])
 STREAMED_AGAIN = ParameterBlock([*STREAMED_BYTES.parameters, ("inexact", "pointer")])
 CONVERTED = ParameterBlock([("A", "pointer"), ("D", "pointer"), ("vectors", "i64")])
@@ -89,7 +90,11 @@ class Rows(NamedTuple):
     def expected_blocks(self, lines: int) -> int:
         if self.ragged is None:
             return self.blocks(lines)
-        return min(self.ragged.groups, self.total) * -(-self.each // lines)
+        return round(self.filled_groups(self.ragged.groups)) * -(-self.each // lines)
+
+    def filled_groups(self, groups: int) -> float:
+        """Those that have rows in the mean, where each row goes to any group."""
+        return groups * (1 - (1 - 1 / groups) ** min(self.total, self.each * groups))
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ import numpy as np
 from lapidist.calls.call import FewBits
 from lapidist.dtypes import array_of_tensor
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
-from lapidist.frameworks.arrays import framework_of
+from lapidist.frameworks.arrays import Operand, framework_of, operand_of
 from lapidist.quantised.fragment_order import (
     QUARTERS,
     apart,
@@ -97,6 +97,11 @@ class PackedWeight(FewBits):
 
     def to(self, device: Any) -> PackedWeight:
         """The same weight on another device of torch."""
+        if framework_of(self.codes) != "torch":
+            raise ArgumentError(
+                f"device: is for weights of torch; got {shown(device)} and arrays of"
+                f" {framework_of(self.codes)}. Pack a tensor"
+            )
         return replace(self, **{name: array.to(device) for name, array in self.arrays.items()})
 
 
@@ -126,10 +131,14 @@ class PackedExperts(PackedWeight):
 
 def stack(weights: Sequence[PackedWeight]) -> PackedExperts:
     """The weights of a layer's experts, which must be alike, as one."""
-    if not weights or any(weight.layout != weights[0].layout for weight in weights):
+    argument: Any = weights
+    weights = list(argument) if hasattr(argument, "__iter__") else [argument]
+    packed = all(type(weight) is PackedWeight for weight in weights) and len(weights) > 0
+    if not packed or any(weight.layout != weights[0].layout for weight in weights):
+        named = ", ".join(repr(one) if isinstance(one, PackedWeight) else shown(one) for one in weights)
         raise ArgumentError(
-            "weights: must be one PackedWeight or more, all of one shape, format and group; got"
-            f" {', '.join(map(repr, weights)) or 'none'}. Pack them alike"
+            "weights: must be a list of one PackedWeight or more, all of one shape, format and group; got"
+            f" {named or 'none'}. Pack them alike"
         )
     if len({weight.zeros is None for weight in weights}) > 1:
         raise ArgumentError(
@@ -166,9 +175,20 @@ def load(state: Mapping[str, Any]) -> PackedWeight:
             f"state: must have layout, codes and scales; without {', '.join(missing)}. Pass what"
             " PackedWeight.state_dict() returned"
         )
-    layout = [int(number) for number in state["layout"]]
-    require_layout(layout)
+    layout = layout_from(state["layout"])
+    for name in ARRAYS:
+        array = state.get(name)
+        if not hasattr(array, "dtype") and (array is not None or name in ("codes", "scales")):
+            raise DTypeError(
+                f"state: {name} must be an array; got {shown(array)}. Pass what PackedWeight.state_dict()"
+                " returned"
+            )
     weight = of_layout(layout, *map(state.get, ARRAYS))
+    frameworks = sorted({framework_of(array) for array in weight.arrays.values()})
+    if len(frameworks) > 1:
+        raise DTypeError(
+            f"state: arrays must be those of one framework; got {' and '.join(frameworks)}. Convert them"
+        )
     require_arrays(weight)
     return weight
 
@@ -185,14 +205,20 @@ def of_layout(
     return PackedWeight((k, n), *more)
 
 
-def require_layout(layout: list[int]) -> None:
+def layout_from(value: Any) -> list[int]:
+    """The numbers of a state's layout."""
+    try:
+        layout = [int(number) for number in value]
+    except (TypeError, ValueError):
+        layout = []
     known = len(layout) == 5 and layout[3] in range(len(SCALE_TYPES))
     known = known and layout[4] in range(len(ORDER_OF_FORMATS))
     if not known or layout[2] not in group_sizes(layout[0], GROUP_OF.get(ORDER_OF_FORMATS[layout[4]])):
         raise ArgumentError(
             f"state: layout must be k, n, group, and the numbers of a type of factors and of a format; got"
-            f" {layout}. Pass what PackedWeight.state_dict() returned, of no later version"
+            f" {layout or shown(value)}. Pass what PackedWeight.state_dict() returned, of no later version"
         )
+    return layout
 
 
 def require_arrays(weight: PackedWeight) -> None:
@@ -267,7 +293,7 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
     """The numbers (k, n) that a packed weight means; "float64" has them exactly also with factors of float32
     or of 2^127.
     """
-    if dtype not in ("float32", "float64"):
+    if not isinstance(dtype, str) or dtype not in ("float32", "float64"):
         raise DTypeError(f"dtype: must be float32 or float64; got {shown(dtype)}. Convert the result")
     if not isinstance(packed, PackedWeight):
         raise DTypeError(
@@ -348,3 +374,13 @@ def placed_like(array: Array, like: Any) -> Any:
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(like.device)
     return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)
+
+
+def arrays_of(weight: PackedWeight) -> tuple[Operand, ...]:
+    return tuple(operand_of(array, name) for name, array in weight.arrays.items())
+
+
+def arrays_by_name(weight: PackedWeight) -> dict[str, Operand]:
+    """By the names of kernels' parameters."""
+    names = {"codes": "B", "zeros": "weights"} if weight.format.name == "nvfp4" else {"codes": "B"}
+    return {names.get(array.name, array.name): array for array in arrays_of(weight)}

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lapidist.calls.keywords import unexpected
+from lapidist.calls.number_rules import require_flag
 from lapidist.dtypes import integer_from
 from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import framework_of
@@ -50,6 +51,7 @@ def pack(
     require_no_module(weight)
     if len(getattr(weight, "shape", ())) == 3 and len(weight):
         return stack([pack(each, format, group=group, zero_points=zero_points) for each in weight])
+    require_flag("zero_points", zero_points)
     row, plain = format_named(format), floats_of(weight)
     if zero_points and format != "int4":
         raise ArgumentError(f"zero_points: are for int4; got format {format!r}. Leave them out")
@@ -194,7 +196,10 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
             f"scales: must be e4m3 of shape {expected}; got {type_name(factors)} of {tuple(factors.shape)}."
             " Correct them"
         )
-    overall = np.float32(on_host(factor)).reshape(-1)
+    try:
+        overall = np.float32(on_host(factor)).reshape(-1)
+    except (TypeError, ValueError):
+        overall = np.empty(0, np.float32)
     if overall.size != 1 or not np.isfinite(overall).all():
         raise ArgumentError(
             f"factor: must be one finite number; got {shown(factor)}. Pass that of the weight"

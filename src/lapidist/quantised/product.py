@@ -22,12 +22,21 @@ from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
 from lapidist.quantised import decoded_codes
-from lapidist.quantised.activations import EXACT, OF_16_BITS, Activations, activations_of, in_rows
+from lapidist.quantised.activations import EXACT, OF_16_BITS, Activations, activations_of, in_rows, records
 from lapidist.quantised.converted_rows import converted
 from lapidist.quantised.kernel_parameters import MOST_BLOCKS, End, Rows
 from lapidist.quantised.launches import ROWS_OF_SKINNY, decoding, multiplying, skinny_config, streaming
 from lapidist.quantised.number_formats import VECTOR_BYTES
-from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, on_host, unpack
+from lapidist.quantised.packed_weight import (
+    PackedExperts,
+    PackedWeight,
+    arrays_by_name,
+    arrays_of,
+    columns_in_order,
+    on_host,
+    unpack,
+)
+from lapidist.quantised.row_norms import normalised, require_epsilon
 from lapidist.quantised.streamed_configs import streamed_config
 from lapidist.quantised.ways import Way, as_converted, way_on
 from lapidist.quantised.weight_facts import Weight
@@ -44,6 +53,7 @@ def product(
     stream: Any = None,
     device: int | str | None = None,
     decode: bool | None = None,
+    norm_eps: float | None = None,
 ) -> Any:
     """x @ weight + bias, of x (..., k) in bfloat16 or float16, in its type.
 
@@ -54,6 +64,8 @@ def product(
 
     x in e4m3 or int8 has factors `scale_a`, a number or float32 for each row. Its results are float32, or
     those of `out_dtype`, and its codes are never rounded.
+
+    `norm_eps`: rows of x are divided by the root of their mean square and of this number together.
     """
     require_weight(weight, x)
     require_free_order()
@@ -63,12 +75,13 @@ def product(
 
         types = {"scale_a": scale_a, "out_dtype": out_dtype}
         multiply = partial(product, weight=weight, **types, device=device, decode=decode)
+        x = x if norm_eps is None else normalised(x, require_epsilon(norm_eps))
         return recorded(x, bias, multiply, partial(gradient_to_x, weight=weight, device=device))
     left = operand_of(x, "x")
     require_activations(left, weight.shape[0], arrays_of(weight))
     if weight.order is not None:
         left, weight = operand_of(columns_in_order(x, weight.order), "x"), weight.in_order
-    activations = activations_of(left, weight, scale_a, out_dtype, out, decode)
+    activations = activations_of(left, weight, scale_a, out_dtype, out, decode, norm_eps)
     added = None if bias is None else operand_of(bias, "bias")
     if added is not None:
         require_bias(added, left, weight, activations.result)
@@ -184,10 +197,6 @@ def require_out(
         raise StrideError("out: must share no memory with what is read; got such memory. Leave it out")
 
 
-def arrays_of(weight: PackedWeight) -> tuple[Operand, ...]:
-    return tuple(operand_of(array, name) for name, array in weight.arrays.items())
-
-
 # ---- where it runs ----
 
 
@@ -207,6 +216,9 @@ def run(
     rows = Rows(math.prod(x.shape[:-1]), weight.shape[1])
     facts = described(weight, activations, out.dtype)
     way, again = way_on(backend.chip, rows, facts, decode), {}
+    if has_launch_of_norm(rows, facts, way, backend.chip):
+        run(activations.normalised(), weight, bias, out, backend, decode)
+        return
     if way == "decoded":
         if activations.factors is None:
             by_decoding(x, weight, bias, out, backend)
@@ -259,6 +271,11 @@ def is_streamed(rows: Rows, weight: Weight, chip: Device) -> bool:
     return "wgmma" in chip.units and (rows.expected > ROWS_OF_SKINNY or weight.dtype == "int8")
 
 
+def has_launch_of_norm(rows: Rows, weight: Weight, way: Way, chip: Device) -> bool:
+    """Whether x has a norm by which the launch of the product does not divide sums: skinny's alone does."""
+    return weight.norm and (way == "decoded" or is_streamed(rows, weight, chip))
+
+
 def row_of_x(rows: Rows, weight: Weight, chip: Device) -> int:
     """Elements from row to row of x; longer ones are copied, with zeros behind k. On an H200 one row by
     8200 x 8192 in int4 took 15.1 us with the copy, and 19.9 by loads that end at k.
@@ -291,7 +308,7 @@ def require_blocks(rows: Rows, lines: int) -> None:
 
 def described(weight: PackedWeight, activations: Activations, result: str) -> Weight:
     """Kernels of x in 16 bits have one type, in which they store what no epilogue does."""
-    plain = described_for(weight, activations.x.dtype)
+    plain = described_for(weight, activations.x.dtype)._replace(norm=activations.norm is not None)
     return plain if activations.factors is None else plain._replace(out=result)
 
 
@@ -299,12 +316,6 @@ def described_for(weight: PackedWeight, dtype: str) -> Weight:
     k, n = weight.shape[-2:]
     has_zeros = weight.zeros is not None and weight.format.name == "int4"
     return Weight(k, n, weight.format.name, weight.group, weight.scale_type, has_zeros, dtype)
-
-
-def arrays_by_name(weight: PackedWeight) -> dict[str, Operand]:
-    """By the names of kernels' parameters."""
-    names = {"codes": "B", "zeros": "weights"} if weight.format.name == "nvfp4" else {"codes": "B"}
-    return {names.get(array.name, array.name): array for array in arrays_of(weight)}
 
 
 def by_decoding(
@@ -366,15 +377,6 @@ def rows_like(gradient: Any, weight: PackedWeight, device: int | str | None = No
         return decoded_rows(weight, upstream, backend), MACHINE if backend.ordinal == HOST else None
     numbers = np.ascontiguousarray(on_host(unpack(weight)).swapaxes(-1, -2))
     return like_owner(numbers, upstream).to(gradient.dtype), None
-
-
-def records(x: Any, bias: Any) -> bool:
-    """Whether torch would record this product."""
-    if not any(getattr(array, "requires_grad", False) for array in (x, bias)):
-        return False
-    import torch
-
-    return bool(torch.is_grad_enabled())
 
 
 def on_the_host(activations: Activations, weight: PackedWeight, bias: Operand | None, out: Operand) -> None:

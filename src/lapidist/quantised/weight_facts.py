@@ -12,7 +12,9 @@ BYTES = "e8m0", "e4m3"  # types of factors
 
 
 class Weight(NamedTuple):
-    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of other results."""
+    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of other results;
+    `norm`: whether x has an RMSNorm.
+    """
 
     k: int
     n: int
@@ -22,6 +24,7 @@ class Weight(NamedTuple):
     zeros: bool
     dtype: str
     out: str = ""
+    norm: bool = False
 
     @property
     def x_bytes(self) -> int:

@@ -19,21 +19,40 @@ from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised.bound_product import require_bias_alone
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.product import gradient_to_x, require_weight
+from lapidist.quantised.row_norms import normalised, require_epsilon
 from lapidist.torch import few_bits, fused_epilogues, mlp
 from lapidist.torch.activations import ACTIVATIONS, added, require_residual
 from lapidist.torch.dispatch_state import is_direct, is_recorded
 
 
+def normed(input: Any, weight: Any, addends: tuple[Any, ...], epsilon: Any) -> tuple[Any, float | None]:
+    """The input and the epsilon of its norm, for a launch that has it; or what torch makes of both."""
+    number = require_epsilon(epsilon)
+    few_bits.require_tensor("input", input)
+    if isinstance(weight, PackedWeight) and is_direct(input, *addends) and not is_recorded((input, *addends)):
+        return input, number
+    (input,) = in_autocast(input)
+    return normalised(input, number), None
+
+
 def linear(
-    input: Any, weight: PackedWeight, bias: Any, activation: Any, residual: Any, epilogue: Any = None
+    input: Any,
+    weight: PackedWeight,
+    bias: Any,
+    activation: Any,
+    residual: Any,
+    epilogue: Any = None,
+    norm_eps: float | None = None,
 ) -> Any:
-    """input @ weight + bias, and what follows it."""
+    """input @ weight + bias, and what follows it. With a norm, torch need not see it."""
     require_weight(weight)
     few_bits.require_tensor("input", input)
     if epilogue is not None:
         require_epilogue_alone(activation=activation, residual=residual)
         require_bias_alone(bias)
-        return with_epilogue(input, weight, epilogue)
+        return with_epilogue(input, weight, epilogue, norm_eps)
+    if bias is not None:
+        few_bits.require_tensor("bias", bias)
     input, bias = in_autocast(input, bias)
     if activation is not None:
         require_activation(activation)
@@ -41,6 +60,8 @@ def linear(
         require_residual(residual, input, weight.shape[::-1])
     operands = input, bias, residual
     ends, direct = not activation is residual is None, is_direct(*operands)
+    if not ends and norm_eps is not None:
+        return quantised.matmul(input, weight, bias, norm_eps=norm_eps)
     if not ends or not direct or (activation is None and is_recorded(operands)):
         hidden = few_bits.linear(input, weight, bias)
         return added(hidden if activation is None else ACTIVATIONS[activation](hidden), residual)
@@ -48,7 +69,7 @@ def linear(
     if is_recorded(operands):
         hidden = Ended.apply(rows, bias, addend, weight, activation)
     else:
-        hidden = in_one_launch(rows, weight, activation, False, bias=bias, residual=addend)
+        hidden = in_one_launch(rows, weight, activation, False, norm_eps, bias=bias, residual=addend)
     return hidden.reshape(*input.shape[:-1], weight.shape[1])
 
 
@@ -64,12 +85,17 @@ def of_bytes(
 
 
 def in_one_launch(
-    rows: Any, weight: PackedWeight, activation: str | None, keeps: bool, **operands: Any
+    rows: Any,
+    weight: PackedWeight,
+    activation: str | None,
+    keeps: bool,
+    norm_eps: float | None = None,
+    **operands: Any,
 ) -> Any:
     """`operands` of the epilogue may be None."""
     present = {name: value for name, value in operands.items() if value is not None}
     after = READY["_".join(present)] if activation is None else ENDINGS[activation, keeps][tuple(present)]
-    return quantised.matmul(rows, weight, epilogue=after(**present))
+    return quantised.matmul(rows, weight, epilogue=after(**present), norm_eps=norm_eps)
 
 
 class Ended(torch.autograd.Function):  # type: ignore[misc]
@@ -99,13 +125,14 @@ class Ended(torch.autograd.Function):  # type: ignore[misc]
         )
 
 
-def with_epilogue(input: Any, weight: PackedWeight, epilogue: Any) -> Any:
+def with_epilogue(input: Any, weight: PackedWeight, epilogue: Any, norm_eps: float | None) -> Any:
     """A function of sums; where torch must see them, they are rounded to the input's type before it."""
     bound = epilogue_checked(epilogue)
     assert bound is not None
     (input,) = in_autocast(input)
     if not fused_epilogues.is_separate(bound, input):
-        return quantised.matmul(input, weight, epilogue=bound)
+        return quantised.matmul(input, weight, epilogue=bound, norm_eps=norm_eps)
+    input = input if norm_eps is None else normalised(input, norm_eps)
     row = input.ndim == 1
     if row:
         bound = with_operands(bound, {TILE: fake_tensors.as_rows})

@@ -8,17 +8,25 @@ from typing import Any, NoReturn
 
 import torch
 
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, ShapeError, shown
 from lapidist.quantised.packed_weight import ARRAYS, PackedWeight, load, of_layout, unpack
 from lapidist.quantised.packing import pack
 from lapidist.quantised.product import require_weight
-from lapidist.torch.few_bits import linear
+from lapidist.torch.few_bits import linear, require_tensor
 
 
 def no_script_has(layer: Any) -> ArgumentError:
     """The refusal of a layer with options, of which torch.jit.script sees nothing."""
     rule = "must be given layers of swap(model) without options"
     return ArgumentError(f"torch.jit.script: {rule}; got {layer}. Use torch.export, or undo() the swap")
+
+
+def require_bias(bias: Any, weight: PackedWeight) -> None:
+    if tuple(bias.shape) != weight.shape[1:]:
+        raise ShapeError(
+            f"bias: must have {weight.shape[1]} elements, as the weight has columns; got shape"
+            f" {tuple(bias.shape)}. Pass that of the layer"
+        )
 
 
 class PackedModule(torch.nn.Module):  # type: ignore[misc]
@@ -72,6 +80,9 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
 
     def __init__(self, weight: PackedWeight, bias: Any = None) -> None:
         require_weight(weight)
+        if bias is not None:
+            require_tensor("bias", bias)
+            require_bias(bias, weight)
         torch.nn.Module.__init__(self)
         self.in_features, self.out_features = weight.shape
         self.register_parameter(
@@ -83,6 +94,11 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
     @classmethod
     def packed(cls, layer: torch.nn.Linear, format: str, **how: Any) -> PackedLinear:
         """A layer of another's quantised weight and of its bias; `how`: lapidist.quantised.pack's."""
+        if not isinstance(layer, torch.nn.Linear):
+            raise ArgumentError(
+                f"layer: must be a torch.nn.Linear; got {shown(layer)}. Pack a weight with"
+                " lapidist.quantised.pack, and pass it to PackedLinear"
+            )
         return cls(pack(layer.weight.detach().T, format, **how), layer.bias)
 
     def hold(self, weight: PackedWeight) -> None:

@@ -108,6 +108,7 @@ def linear(
     epilogue: Any = None,
     invariant: bool | None = None,
     scale_a: Any = None,
+    norm_eps: float | None = None,
     **unknown: NoReturn,
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
@@ -126,33 +127,39 @@ def linear(
     its type, and weight.grad gets none. Or a `TokenTree`, whose bits no cut into micro-batches changes.
 
     weight may be a `lapidist.quantised.PackedWeight` (k, n), as `PackedLinear.packed_weight`. Its input may
-    be in e4m3 or int8, with `scale_a`, a factor or one for each row; it then has no gradient."""
+    be in e4m3 or int8, with `scale_a`, a factor or one for each row; it then has no gradient.
+
+    `norm_eps`: that of an RMSNorm of the input, without a gain. Few rows by weights of few bits have it in
+    the same launch; torch computes others."""
     if unknown:
         raise unexpected(linear, unknown)
     if scale_a is not None:
-        require_usual(precision, residual=residual, into=into, epilogue=epilogue, invariant=invariant)
+        more = {"residual": residual, "into": into, "epilogue": epilogue, "norm_eps": norm_eps}
+        require_usual(precision, **more, invariant=invariant)
         return packed_activations.of_bytes(input, weight, scale_a, bias, activation, out_dtype)
     if invariant is not None or OPEN_BLOCKS:
         if isinstance(weight, PackedWeight):
             require_free_order(invariant)
         else:
             precision = with_invariance(precision, invariant)
-    operands = input, weight, bias
-    if out_dtype is epilogue is activation is residual is None and precision is IEEE and is_unobserved():
-        if not is_recorded(operands):
-            product = operators.repeated_linear(*operands)
-            if product is not None:
-                return product
-        elif into is None:
-            product = recorded_linear(*operands)
-            if product is not None:
-                return product
+    if norm_eps is not None:
+        input, norm_eps = packed_activations.normed(input, weight, (bias, residual), norm_eps)
+    usual = norm_eps is out_dtype is epilogue is activation is residual is None and precision is IEEE
+    if usual and is_unobserved() and (product := repeated(input, weight, bias, into)) is not None:
+        return product
     if isinstance(weight, PackedWeight):
         require_usual(out_dtype=out_dtype, precision=precision, into=into)
-        return packed_activations.linear(input, weight, bias, activation, residual, epilogue)
+        return packed_activations.linear(input, weight, bias, activation, residual, epilogue, norm_eps)
     require_tensors(("bias",), input=input, weight=weight, bias=bias)
     input, weight, bias = in_autocast(input, weight, bias)
     return followed_linear(input, weight, bias, activation, residual, epilogue, into, out_dtype, precision)
+
+
+def repeated(input: Any, weight: Any, bias: Any, into: Any) -> Any:
+    """By the fast path of such a layer, if there is one."""
+    if not is_recorded((input, weight, bias)):
+        return operators.repeated_linear(input, weight, bias)
+    return recorded_linear(input, weight, bias) if into is None else None
 
 
 def followed_linear(
@@ -242,7 +249,8 @@ def multiplied(name: str, tensor: Any, number: Any, a: Any) -> tuple[Any, Any]:
 
 def require_usual(precision: Any, **others: Any) -> None:
     """Refuse what is not for weights of few bits. Others are None where nobody passed them."""
-    for name, value in {"precision": None if precision == IEEE else precision, **others}.items():
+    usual = isinstance(precision, str) and precision == IEEE
+    for name, value in {"precision": None if usual else precision, **others}.items():
         if value is not None:
             raise ArgumentError(
                 f"{name}: is not for weights of few bits; got"

@@ -80,3 +80,9 @@ def test_schedules_are_the_machines(option: str, place: str) -> None:
     refused = CliRunner().invoke(app, ["climb", option, "--device", place])
     assert isinstance(refused.exception, ArgumentError)
     assert f"{option}: is of the machine; got --device {place}" in str(refused.exception)
+
+
+def test_one_table_of_schedules_at_a_time() -> None:
+    refused = CliRunner().invoke(app, ["climb", "--schedules", "--parts"])
+    assert isinstance(refused.exception, ArgumentError)
+    assert "--parts: must be without --schedules" in str(refused.exception)

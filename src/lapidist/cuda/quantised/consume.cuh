@@ -3,10 +3,9 @@
 #include "config.cuh"
 #include "quantised/stages.cuh"
 
-// Codes are multiplied by their factors (quantised/decode.cuh). So they are by factors of any format where a block has
-// so many rows that registers hold one set of sums: products of codes and factors then round, as in
-// quantised/decoded.cu.
-constexpr bool ROUNDED = BN > 128 && GROUP != 0 && !FOLDS<T>;
+// Codes are multiplied by their factors (quantised/decode.cuh). FACTORS_FIRST: so they are by factors of any format,
+// and registers hold one set of sums: products of codes and factors then round, as in quantised/decoded.cu.
+constexpr bool ROUNDED = FACTORS_FIRST && GROUP != 0 && !FOLDS<T>;
 constexpr bool FOLDED = FOLDS<T> || ROUNDED;
 template <typename One, typename Other>
 constexpr bool SAME = false;
@@ -14,6 +13,7 @@ template <typename One>
 constexpr bool SAME<One, One> = true;
 static_assert(!ROUNDED || SAME<T, Scale>, "factors are not rounded themselves");
 constexpr bool SUMMED_AT_ONCE = FOLDED || GROUP == 0;
+static_assert(SUMMED_AT_ONCE || BN <= 128, "registers hold two sets of sums");
 
 // Of 64 steps of k, as a stage has them. They are loaded before products begin, which hide how long that takes.
 struct Loaded {

@@ -7,6 +7,7 @@
 #include "ptx.cuh"
 #include "quantised/decode.cuh"
 #include "quantised/finish.cuh"
+#include "quantised/norms.cuh"
 #include "quantised/rows.cuh"
 #if __CUDA_ARCH__ >= 900
 #include "hopper.cuh"
@@ -167,7 +168,8 @@ __device__ __forceinline__ void multiply(const Stage& stage, int sixteen, const 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
     skinny(const X* A, const uint4* B, const Out* C, Out* D, const Scales* scales, const Zeros* zeros,
            i64 a_row, i64 d_row, int m, int n, int blocks,
-           const float* weights X_FACTORS_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+           const float* weights X_FACTORS_PARAMETERS NORM_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER
+               EPILOGUE_PARAMETER) {
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #if __CUDA_ARCH__ >= 900
@@ -197,6 +199,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   Lines lines(A, a_row, first, last, g, t, MODES_PASSED);
   lines.advance(min_of(warp, blocks - 1));
   if constexpr (X_AHEAD > 1) x[0].read(lines, 0);
+#if NORM
+  for (int row = 0; row < min_of(ROWS, last - first); ++row)
+    keep_squares<WARPS>(A + row_of_x(MODES_PASSED, first + row) * a_row, BLOCK * blocks,
+                        parts[warp][row][COLS]);
+#endif
 
   float sums[SIXTEENS][ROWS_OF_8][4] = {};
   while (place.block < blocks) {
@@ -226,12 +233,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   for (int at = threadIdx.x; at < ROWS * COLS / 2; at += 32 * WARPS) {
     const int row = at / (COLS / 2), column = at % (COLS / 2) * 2, col = blockIdx.x * COLS + column;
     if (first + row >= last || col >= n) continue;
-    float two[2] = {parts[0][row][column], parts[0][row][column + 1]};
+    float two[2] = {parts[0][row][column], parts[0][row][column + 1]},
+          of_row = NORM ? parts[0][row][COLS] : 0;
 #pragma unroll
     for (int w = 1; w < WARPS; ++w) {
       two[0] += parts[w][row][column];
       two[1] += parts[w][row][column + 1];
+      if constexpr (NORM) of_row += parts[w][row][COLS];
     }
+    if constexpr (NORM) two[0] *= NORM_OF(of_row), two[1] *= NORM_OF(of_row);
     if constexpr (FORMAT == NVFP4) two[0] *= of_all, two[1] *= of_all;
     if constexpr (X_OF_8_BITS) two[0] *= X_FACTOR_OF(first + row), two[1] *= X_FACTOR_OF(first + row);
     target.finish(two, first + row, col);

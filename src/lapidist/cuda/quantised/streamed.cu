@@ -61,7 +61,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Range range(blocks, blockIdx.z);
   let_next_launch_start();
-  if constexpr (RAGGED) wait_for_last_launch();  // which may have written where groups end
+  if constexpr (RAGGED) {
+    // All blocks together prefetch what groups begin with, each of the group that it would have in a full grid.
+    const Ragged& groups = RAGGED_PASSED;
+    if (BEFORE_ENDS && threadIdx.x == 0 && blockIdx.y < groups.groups)
+      Lines{B, scales, zeros, static_cast<int>(blockIdx.y) * tiles, tiles, blocks}.prefetch(range);
+    wait_for_last_launch();  // which may have written where groups end
+  }
   Rows rows;
   if (!find_rows<BN>(RAGGED_PASSED, m, rows)) return;
   const int first_tile = rows.group * tiles;
@@ -80,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   if (warp >= CONSUMERS) {
     give_registers_back<REGISTERS_LEFT>();
     const Lines lines{B, scales, zeros, first_tile, tiles, blocks};
-    if (warp == CONSUMERS + 1 && lane == 0) lines.prefetch(range);
+    if (!BEFORE_ENDS && warp == CONSUMERS + 1 && lane == 0) lines.prefetch(range);
     wait_for_last_launch();
     Turn turn(1, room, barriers);
     do {

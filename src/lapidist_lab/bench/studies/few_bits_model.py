@@ -31,13 +31,16 @@ STOCK, PLAIN, *FEW_BITS = NAMES = [
     f"{name}{SUFFIX}" for name in ("torch, bf16", "lapidist, bf16", "lapidist, int4", "lapidist, mxfp4")
 ]
 BATCHES, ROUNDS, EXPONENT, THREADS = (1, 16, 64), 7, -8, 16
+EPSILON = 1e-6  # of norms
 Layer = tuple[Any, ...]  # q k v, out, gate and up, down
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Way:
-    """How products are computed: of rows by a weight, to which a residual may be added; and gated ones."""
+    """How products are computed. One may have a norm before it, and a residual behind; gated ones have a
+    norm.
+    """
 
     name: str
     layers: Sequence[Layer]
@@ -82,16 +85,11 @@ class Decoder:
 
     def decode(self, way: Way, batch: int) -> Any:
         """The logits of a token of each sequence."""
-        import torch
-
-        def norm(x: Any) -> Any:
-            return torch.nn.functional.rms_norm(x, x.shape[-1:])
-
         x = self.tokens[batch]
         for (qkv, joined, up, down), cache in zip(way.layers, self.caches, strict=True):
-            x = way.product(self.attended(way.product(norm(x), qkv), cache), joined, x)
-            x = way.product(way.gated(norm(x), up), down, x)
-        return way.product(norm(x), way.head)
+            x = way.product(self.attended(way.product(x, qkv, norm=True), cache), joined, x)
+            x = way.product(way.gated(x, up), down, x)
+        return way.product(x, way.head, norm=True)
 
     def attended(self, qkv: Any, cache: Any) -> Any:
         """The token's key and value are written behind those of the cache, in one copy."""
@@ -118,7 +116,7 @@ class Decoder:
                 elif number == 3:
                     way.product(way.gated(x, way.layers[0][2]), weight, x)
                 else:
-                    way.product(x, weight, *([x] if number == 1 else []))
+                    way.product(x, weight, *([x] if number == 1 else []), norm=number != 1)
 
         with ThreadPoolExecutor(threads) as pool:
             tasks = [(way, batch, number) for way in ways for batch in self.tokens for number in range(5)]
@@ -135,30 +133,36 @@ def apart(rows: Any) -> Any:
     return torch.cat((rows[::2], rows[1::2]))
 
 
-def stock_product(x: Any, weight: Any, residual: Any = None) -> Any:
+def normed(x: Any) -> Any:
     import torch
 
-    result = torch.nn.functional.linear(x, weight)
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], eps=EPSILON)
+
+
+def stock_product(x: Any, weight: Any, residual: Any = None, norm: bool = False) -> Any:
+    import torch
+
+    result = torch.nn.functional.linear(normed(x) if norm else x, weight)
     return result if residual is None else residual + result
 
 
 def stock_gates(x: Any, up: Any) -> Any:
     import torch
 
-    gate, hidden = torch.nn.functional.linear(x, up).chunk(2, -1)
+    gate, hidden = torch.nn.functional.linear(normed(x), up).chunk(2, -1)
     return torch.nn.functional.silu(gate) * hidden
 
 
-def fused_product(x: Any, weight: Any, residual: Any = None) -> Any:
+def fused_product(x: Any, weight: Any, residual: Any = None, norm: bool = False) -> Any:
     from lapidist.torch import linear
 
-    return linear(x, weight, residual=residual)
+    return linear(x, weight, residual=residual, norm_eps=EPSILON if norm else None)
 
 
 def fused_gates(x: Any, up: Any) -> Any:
     from lapidist.torch import linear
 
-    return linear(x, up, epilogue=swiglu)
+    return linear(x, up, epilogue=swiglu, norm_eps=EPSILON)
 
 
 # ---- what is measured ----
@@ -201,7 +205,8 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
     shape = Shape()
     protocol = (
         f"{shape}; {BATCHES} sequences decode a token each, which sees {PAST} others; layers and head have"
-        f" few bits; CUDA graphs; median of {ROUNDS} turns; logits within {BOUND} of the largest of bf16's"
+        f" few bits, norms of few rows no launch; CUDA graphs;"
+        f" median of {ROUNDS} turns; logits within {BOUND} of the largest of bf16's"
     )
     with Stage(ordinal, SUSTAINED) as stage:
         before, device = stage.gauge.look(), stage.device
