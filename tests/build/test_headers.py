@@ -24,11 +24,12 @@ PART_OF = {
     "share/grouped_work.cuh": "simt",
     "share/unit_queue.cuh": "wgmma",
 }
-PARTS_OF_STREAMED = (
+PARTS_OF_FEW_BITS = (
     "quantised/consume.cuh",
     "quantised/consume_bytes.cuh",
     "quantised/decode.cuh",
     "quantised/finish.cuh",
+    "quantised/norms.cuh",
     "quantised/reduce_parts.cuh",
     "quantised/rows.cuh",
     "quantised/stages.cuh",
@@ -47,7 +48,7 @@ def config_of(header: str) -> str:
     """That of the kernel whose part it is, or of any other."""
     part = re.match(r"gemm/(\w+)/", header)
     name = part[1] if part else PART_OF.get(header)
-    if header in PARTS_OF_STREAMED:
+    if header in PARTS_OF_FEW_BITS:
         dtype = "float8_e4m3fn" if "bytes" in header else "bfloat16"
         weight = Weight(1024, 512, "int4", 128, "bfloat16", False, dtype)
         values = knobs_of_streamed(weight, streamed_config(Rows(1, 512), weight, 132)) | End(True).knobs

@@ -187,7 +187,7 @@ def test_run_ptx_keeps_what_was_written_before_a_fault_and_tells_the_seed(
 
 
 def test_explain_names_the_bound_and_the_next_rung() -> None:
-    found = in_a_process("explain", "shared_tile", "--size", "128")
+    found = in_a_process("explain", "shared_tile", "--size", "64")
     assert found.returncode == 0, found.stderr
     assert "bound by shared memory" in found.stdout
     assert "next rung padded_tile" in found.stdout
@@ -203,7 +203,7 @@ def test_explain_prints_each_rung_before_it_counts_the_next(
     def watched(kernel: Any, device: Any, case: Any) -> Any:
         printed.append(capsys.readouterr().out)
         cases.append(case)
-        return predict(kernel, device, replace(case, m=128, n=128, k=128))  # counted in less time
+        return predict(kernel, device, replace(case, m=32, n=32, k=32))  # counted in less time
 
     monkeypatch.setattr(machine_runs, "climbable", lambda *_: [kernel_named("coalesced")] * 2)
     monkeypatch.setattr(machine_runs, "predict", watched)
@@ -216,7 +216,7 @@ def test_explain_prints_each_rung_before_it_counts_the_next(
 @pytest.mark.parametrize(("rung", "scattered"), [("uncoalesced", True), ("coalesced", False)])
 def test_only_scattered_loads_are_told_to_use_neighbours(rung: str, scattered: bool) -> None:
     """Coalesced loads of fp32 touch 2.5 sectors: a row of A, and the same four bytes of B for all lanes."""
-    _, answer = explain_kernel(kernel_named(rung), chip("h200"), (256, 256, 128), "float32")
+    _, answer = explain_kernel(kernel_named(rung), chip("h200"), (128, 128, 64), "float32")
     assert answer.bound.name == "global requests"
     assert answer.advice.startswith("let neighbouring lanes" if scattered else "stage tiles")
 

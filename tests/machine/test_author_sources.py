@@ -86,4 +86,21 @@ def test_host_code_is_refused_in_words() -> None:
     with pytest.raises(
         CompileError, match="device code alone: give it the file with the kernel, or PTX by nvcc"
     ):
-        result("y[0] = 1;", "int main() { return 0; }")
+        result("y[0] = 1;", "#include <vector>\nint main() { return std::vector<int>(1)[0]; }")
+
+
+def test_functions_of_the_host_beside_a_kernel_do_not_hinder_it() -> None:
+    assert result("y[0] = half_of(6);", "int half_of(int n) { return n / 2; }\nint main() { return 0; }") == 3
+
+
+def test_cub_s_usual_header_is_read_and_errors_come_without_its_warnings() -> None:
+    includes = "#include <cub/cub.cuh>\n#include <cub/device/device_scan.cuh>"
+    total = (
+        "using Reduce = cub::BlockReduce<float, 1>; __shared__ Reduce::TempStorage space;"
+        " y[0] = Reduce(space).Sum(3.0f);"
+    )
+    assert result(total, includes) == 3
+    with pytest.raises(CompileError) as caught:
+        result("y[0] = z;", includes)
+    assert 'identifier "z" is undefined' in str(caught.value)
+    assert "warning" not in str(caught.value)

@@ -15,8 +15,14 @@ import rule_table
 from lapidist.errors import ArgumentError, CompileError, DeviceError
 from lapidist.launch import TensorMap
 from lapidist.machine import check, run_ptx, schedule_budget
-from lapidist.machine.authors import checks
-from lapidist.machine.authors.framework_kernels import by_name, of_compiled, options_of
+from lapidist.machine.authors import checks, framework_kernels
+from lapidist.machine.authors.framework_kernels import (
+    by_name,
+    of_compiled,
+    options_of,
+    source_kind,
+    triton_type,
+)
 from lapidist.machine.faults import MachineFault, OutOfBounds, Race
 from lapidist.machine.rules import RULES
 from snippets import HEADER, kernel
@@ -258,6 +264,20 @@ def test_none_for_an_array_is_a_constant_of_triton_s() -> None:
         by_name("k", ["x", "n", "BLOCK"], (1,), {"BLOCK": 4})
 
 
+def test_gluon_s_functions_are_compiled_as_gluon_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their source has a kind of its own, and a descriptor's type names the layout."""
+    kinds = {"triton.compiler": "ASTSource", "triton.experimental.gluon._runtime": "GluonASTSource"}
+    for module, kind in kinds.items():
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{kind: kind}))
+    assert source_kind(SimpleNamespace(is_gluon=lambda: True)) == "GluonASTSource"
+    assert source_kind(SimpleNamespace(is_gluon=lambda: False)) == source_kind(object()) == "ASTSource"
+    monkeypatch.setattr(framework_kernels, "array_behind", lambda name, descriptor: descriptor.base)
+    kind = type("TensorDescriptor", (SimpleNamespace,), {"__module__": "triton.tools"})
+    fields = {"base": np.zeros((64, 64), "f2"), "block_shape": [32, 64]}
+    assert triton_type("x", kind(**fields)) == "tensordesc<fp16[32, 64]>"
+    assert triton_type("x", kind(**fields, layout=64)) == "tensordesc<fp16[32, 64],64>"
+
+
 def test_scratch_memory_that_triton_asks_for() -> None:
     """So many bytes a block, at the first of the two hidden parameters, aligned as tensor maps are."""
     body = """mov.u32 %r1, %ctaid.x; mul.lo.u32 %r1, %r1, 256; cvt.u64.u32 %rd1, %r1;
@@ -396,3 +416,12 @@ def test_warnings_never_end_a_run() -> None:
     found = check(source, (120, 1, 1), (1, 1, 1), out, seeds=1)
     assert [(finding.rule, finding.seeds) for finding in found] == [("mbarrier-init-again", (0, None))]
     assert (out == np.arange(120)).all()
+
+
+def test_what_a_kernel_prints_is_seen_once(capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+    #include <cstdio>
+    extern "C" __global__ void tells(int* y) { if (blockIdx.x + threadIdx.x == 0) printf("%d\\n", y[0]); }
+    """
+    check(source, (schedule_budget.COUNTED_FROM + 1, 1, 1), (32, 1, 1), np.full(1, 7, "i4"), seeds=2)
+    assert capsys.readouterr().out == "7\n"

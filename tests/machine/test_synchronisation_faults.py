@@ -245,6 +245,7 @@ def test_registers_that_warps_exchange() -> None:
     assert resized(consumer="inc 240") == {"setmaxnreg"}  # 240 for 256 threads, and 40 for 128: over 64 K
     assert resized(producer="") == {"setmaxnreg"}
     assert resized(first=32) == {"warpgroup"}
+    assert resized(first=64, consumer="dec 40", threads=128) == {"setmaxnreg-places"}
     assert "divergence" in resized(first=144)  # of a warp, half of the lanes
     assert names(faults("setmaxnreg.dec.sync.aligned.u32 40; setmaxnreg.dec.sync.aligned.u32 80;", 128)) == {
         "setmaxnreg"

@@ -52,6 +52,9 @@ HINTS = {
         "Install cuRAND's headers with: pip install nvidia-curand. Name their folder: include=, or -I of the"
         " command"
     ),
+    r"Error in parsing name expression": (
+        'Name the template as its file does, with its namespaces and all arguments: "shop::scale<float>", say'
+    ),
     r'cannot open source file "[^"]+\.\w+"': "Name the folder of this header: include=, or -I of the command",
 }
 
@@ -269,18 +272,18 @@ def compile_module(text: str, name: str, options: tuple[str, ...], template: str
     """The PTX of anyone's CUDA C++, past the cache, which knows no headers of theirs. With it comes the name
     of the kernel that a template's name with arguments stands for, or nothing.
 
-    What does not compile by itself may, with the names that nvcc knows without an include."""
+    A source that does not compile is compiled again with the names that nvcc knows without an include.
+    Functions of the host that call nothing there are device code then."""
     with _one_at_a_time:
         try:
             return _compiled(text, name, options, template)
-        except CompileError:
+        except CompileError as first:
+            usual = (*(f"--pre-include={header}" for header in USUAL), "--device-as-default-execution-space")
             try:
-                return _compiled(
-                    text, name, (*options, *(f"--pre-include={usual}" for usual in USUAL)), template
-                )
-            except CompileError:
-                pass
-            raise
+                return _compiled(text, name, (*options, *usual), template)
+            except CompileError as second:
+                # The one that says less has left what only nvcc knows behind.
+                raise min(first, second, key=lambda error: error.log.count(": error")) from None
 
 
 def _compiled(text: str, name: str, options: tuple[str, ...], template: str) -> tuple[str, str]:
@@ -298,7 +301,7 @@ def _compiled(text: str, name: str, options: tuple[str, ...], template: str) -> 
             log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             hint = "It compiles device code alone: give it the file with the kernel, or PTX by nvcc -ptx"
             hint = next((words for sign, words in HINTS.items() if re.search(sign, log)), hint)
-            raise CompileError(f"source {name!r}: NVRTC refused it ({status.name}). {hint}", log)
+            raise CompileError(f"source {name!r}: NVRTC refused it ({status.name}). {hint}", errors_of(log))
         ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
         if not template:
             return ptx, ""
@@ -307,6 +310,12 @@ def _compiled(text: str, name: str, options: tuple[str, ...], template: str) -> 
         return ptx, lowered.decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def errors_of(log: str) -> str:
+    """What a compiler says, without its warnings: headers of libraries have many."""
+    parts = log.split("\n\n")
+    return "\n\n".join(part for part in parts if not re.search(r": warning|^Remark: ", part, re.MULTILINE))
 
 
 def fetch(nvrtc, program, output: str) -> bytes:  # type: ignore[no-untyped-def]

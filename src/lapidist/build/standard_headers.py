@@ -63,6 +63,20 @@ DRIVER = "struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };\n"
 BUILT_IN = "stdio.h cstdio stdlib.h cstdlib string.h cstring assert.h cassert stddef.h cstddef time.h ctime"
 # What CUDA's C++ library has under its own name.
 OF_LIBRARY = "limits type_traits utility tuple array functional numeric complex bit ratio atomic concepts"
+# cub/cub.cuh includes calls of the host, which NVRTC refuses, and so do the headers of cub/device. What
+# kernels take from it lies in these, of which older versions lack some.
+CUB = {
+    "block/block": "adjacent_difference discontinuity exchange histogram load merge_sort radix_rank"
+    " radix_sort reduce scan shuffle store",
+    "warp/warp": "exchange load merge_sort reduce scan store",
+    "thread/thread": "load operators reduce scan store",
+    "util": "ptx type",
+}
+CUB_NAMES = [f"cub/{kind}_{name}.cuh" for kind, names in CUB.items() for name in names.split()]
+CUB_DEVICE = (
+    "adjacent_difference copy for histogram memcpy merge merge_sort partition radix_sort reduce"
+    " run_length_encode scan segmented_radix_sort segmented_reduce segmented_sort select transform"
+)
 
 
 def once(text: str) -> str:
@@ -81,6 +95,11 @@ STANDARD_HEADERS = {
         name: once(f"#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n")
         for name in OF_LIBRARY.split()
     },
+    "cub/cub.cuh": once(
+        "#include <cub/config.cuh>\n"
+        + "".join(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in CUB_NAMES)
+    ),
+    **{f"cub/device/device_{name}.cuh": once("") for name in CUB_DEVICE.split()},
 }
 # CUDA's own header has these for nvcc alone.
 OVERLAPPING = """

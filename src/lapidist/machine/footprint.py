@@ -10,11 +10,15 @@ from lapidist.machine.codegen import storage
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.program import Program
 from lapidist.machine.sanitize.clocks import LEVELS
+from lapidist.machine.sanitize.written_ranges import WrittenRanges
+from lapidist.machine.state import Machine
 
 DEFAULT_MEMORY = 4 << 30
 LANE_BYTES = 128  # the numbers of its block, warp and thread, and its place in the cohort
 WARP_BYTES = 256  # what the sanitizer knows of a warp, also of one that has ended
 GRAIN_BYTES = 56  # what the sanitizer knows of a grain; of shared memory a moment more for each reader
+
+READ_BYTES = 4  # the same of memory that the launch only reads
 
 
 def require_room(
@@ -56,17 +60,22 @@ def register_bytes(program: Program) -> int:
     return sum(size[name] for name in across) + within
 
 
-def sanitizer_memory(
-    program: Program, launch: Launch, geometry: Geometry, slots: int, grain: int
-) -> dict[str, int]:
+def sanitizer_memory(machine: Machine, launch: Launch, grain: int) -> dict[str, int]:
     """Bytes of a sanitizer that looks at pieces of `grain` bytes. A warp has clocks of all while it runs, and
     some time longer."""
+    if machine.seed is None:
+        return {}  # a plain run
+    geometry, slots, ranges = machine.geometry, machine.slots, WrittenRanges(machine)
     warps = geometry.blocks * geometry.warps
     held = min(2 * slots * geometry.warps, warps)
     readers = 2 * geometry.warps * geometry.cluster_size
     clocks = 4 * held * 2 * warps * (1 + LEVELS + 2 + LEVELS) + WARP_BYTES * warps
     shared = geometry.shared_bytes * slots * (GRAIN_BYTES + 4 * readers) // grain
-    touched = GRAIN_BYTES * sum(memory.nbytes for memory in launch.memory) // grain
-    return {
-        "the sanitizer's memory": clocks + shared + touched + program.local_bytes * slots * geometry.threads
-    }
+    regions = [machine.globals.find(memory.address) for memory in launch.memory]
+    touched = sum(
+        (READ_BYTES if region is not None and ranges.are_only_read(region.start) else GRAIN_BYTES)
+        * memory.nbytes
+        for memory, region in zip(launch.memory, regions, strict=True)
+    )
+    local = machine.program.local_bytes * slots * geometry.threads
+    return {"the sanitizer's memory": clocks + shared + touched // grain + local}

@@ -97,13 +97,22 @@ class GlobalMemory:
             return "the launch has no memory"
         gaps = [(max(r.start - address, address - r.end + 1, 0), r) for r in self.regions]
         gap, region = min(gaps, key=lambda pair: pair[0])
-        side = "before the start" if address < region.start else "past the end"
-        distance = region.start - address if address < region.start else address - region.end
+        return distance_from(address, region) if gap else f"in {region.name}"
+
+    def describe_strayed(self, address: int, region: Region, reach: frozenset[int]) -> str:
+        """Where an address in one array lies relative to those that its pointer was given for."""
+        targets = [r for r in self.regions if r.start in reach]
+        near = min(targets, key=lambda r: max(r.start - address, address - r.end))
         return (
-            f"{distance} bytes {side} of {region.name} ({region.end - region.start} bytes)"
-            if gap
-            else f"in {region.name}"
+            f"through a pointer to {near.name}: {distance_from(address, near)}, in {region.name}. If that is"
+            " meant, pass both as views of one array"
         )
+
+
+def distance_from(address: int, region: Region) -> str:
+    side = "before the start" if address < region.start else "past the end"
+    distance = region.start - address if address < region.start else address - region.end
+    return f"{distance} bytes {side} of {region.name} ({region.end - region.start} bytes)"
 
 
 def joined(regions: list[Region]) -> list[Region]:
@@ -147,8 +156,11 @@ class Address:
     def find(self, offset: int, size: int, site: int) -> Region | None:
         """The one region that all lanes touch, None if they touch several; a fault if a lane touches none."""
         if self.space == "global":
-            region = self.m.globals.find(self.lo + offset)
-            if region is not None and self.hi + offset + size <= region.end:
+            region, reach = self.m.globals.find(self.lo + offset), self.m.reach.get(site)
+            if region is None or self.hi + offset + size > region.end:
+                self.check_lanes(offset, size, site)
+                return None
+            if reach is None or region.start in reach:
                 return region
             self.check_lanes(offset, size, site)
             return None
@@ -165,6 +177,7 @@ class Address:
                 near = self.m.globals.describe_near(address if region is None else address + size - 1)
                 rule = f"access of {size} bytes outside all memory of the launch: {near}"
                 raise self.m.fault(OutOfBounds, rule, site, self.g, position, address)
+            self.m.require_reached(region, site, self.g, position, address, f"access of {size} bytes")
 
     def out_of_bounds(self, offset: int, size: int, site: int) -> None:
         addresses = self.addresses.astype(np.int64) + offset

@@ -15,9 +15,10 @@ from lapidist.machine.faults import PtxError
 from lapidist.machine.lanes import SHARED_START
 from lapidist.machine.memory import PARAM_WINDOW
 from lapidist.machine.ptx.basic_blocks import Block, build_blocks, effects, registers
+from lapidist.machine.ptx.confined_pointers import confined_pointers
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.ptx.passed_barriers import is_past
-from lapidist.machine.ptx.pointer_sources import Source, pointer_sources
+from lapidist.machine.ptx.pointer_sources import Source, is_load_or_store, pointer_sources
 from lapidist.machine.ptx.sums_in_place import update_sites
 from lapidist.machine.ptx.syntax_tree import Instruction, Kernel, Special, Sym, Vec, flatten
 
@@ -112,7 +113,12 @@ class Program:
     @lazily
     def pointer_sources(self) -> dict[int, frozenset[Source]]:
         """What the addresses of accesses to global memory are computed from, by site."""
-        return pointer_sources(self.kernel)
+        return pointer_sources(self.kernel, is_load_or_store)
+
+    @lazily
+    def confined_pointers(self) -> dict[int, frozenset[Source]]:
+        """The same of accesses whose addresses come from nowhere else."""
+        return confined_pointers(self.kernel)
 
     @property
     def syncs_grid(self) -> bool:

@@ -22,6 +22,10 @@ F = TypeVar("F", bound=MachineFault)
 Requests = dict[int, list[tuple[int, bool, int]]]  # by warp of a block: site, whether more, registers
 
 
+def counts(resizes: list[tuple[int, bool, int]]) -> list[tuple[bool, int]]:
+    return [(more, count) for _, more, count in resizes]
+
+
 class RegisterPool:
     def __init__(self, m: Machine) -> None:
         self.m = m
@@ -46,7 +50,8 @@ class RegisterPool:
         """Whether the four warps of each warpgroup asked for the same."""
         for warp, asked in sorted(requests.items()):
             first = warp // WARPS * WARPS
-            others = [other for other in range(first, first + WARPS) if requests.get(other) != asked]
+            partners = range(first, first + WARPS)
+            others = [other for other in partners if counts(requests.get(other, [])) != counts(asked)]
             if others:
                 rule = (
                     f"setmaxnreg by warp {warp}, and not in the same way by warp {others[0]}: all four warps"
@@ -54,6 +59,15 @@ class RegisterPool:
                 )
                 self.report(Divergence, rule, asked[0][0], "warpgroup")
                 return False
+            sites = {partner: [request[0] for request in requests[partner]] for partner in partners}
+            strays = [partner for partner in partners if sites[partner] != sites[warp]]
+            if strays:
+                rule = f"setmaxnreg by warp {warp}, and at another place by warp {strays[0]} of its warpgroup"
+                pairs = zip(sites[warp], sites[strays[0]], strict=True)
+                self.report(
+                    Divergence, rule, next(site for site, x in pairs if site != x), "setmaxnreg-places"
+                )
+                return True
         return True
 
     @property

@@ -53,6 +53,10 @@ RULES: dict[str, tuple[str, str]] = {
     "aligned-barrier": ("error", "a bar.sync by a part of a warp, or by its lanes at several places"),
     "warpgroup": ("error", "a wgmma or setmaxnreg that not all of its four warps execute"),
     "setmaxnreg": ("error", "registers that a block does not have, or that are fewer than before"),
+    "setmaxnreg-places": (
+        "warning",
+        "warps of a warpgroup execute setmaxnreg at several places: PTX asks for one, and chips work without",
+    ),
     "mbarrier-init-again": (
         "warning",
         "an mbarrier is initialised again between two phases: PTX asks for mbarrier.inval, chips do not",

@@ -149,10 +149,10 @@ def run(
     schedule_seed = seed if sanitize else None
     slots = resident_blocks(launch, geometry, residency, schedule_seed, program, in_order)
     grain = smallest_access(program, [element_size(tensor.dtype) for _, tensor in launch.tensor_maps])
-    sanitized = sanitizer_memory(program, launch, geometry, slots, grain) if sanitize else {}
-    require_room(program, geometry, slots, memory_budget, sanitized)
+    require_room(program, geometry, slots, memory_budget, {})
     memory, variables = build_memory(launch, program)
     machine = Machine(launch, program, geometry, memory, variables, slots, chip_sums, schedule_seed)
+    require_room(program, geometry, slots, memory_budget, sanitizer_memory(machine, launch, grain))
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
     counter = Counter(program.kernel, exact_counts, merged)
     machine.observer, machine.judge = counter if counting else Observer(), judge

@@ -32,6 +32,7 @@ from lapidist.machine.memory import (
     shared_at,
 )
 from lapidist.machine.observer import Observer
+from lapidist.machine.pointer_reach import reach_of
 from lapidist.machine.program import Program
 from lapidist.machine.register_pool import RegisterPool
 from lapidist.machine.rules import RULES
@@ -94,6 +95,7 @@ class Machine:
         self.chip_sums, self.overlaps, self.seed = chip_sums, launch.overlaps, seed
         self.tensor_maps = dict(launch.tensor_maps)
         self.place_maps()
+        self.reach = reach_of(self)
         self.heap, self.register_pool, self.meetings = Heap(memory), RegisterPool(self), Meetings(self)
         self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
@@ -215,6 +217,15 @@ class Machine:
 
     def exited_rows(self, g: Lanes) -> Array:
         return (self.exited_mask(g)[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
+
+    def require_reached(
+        self, region: Region, site: int, g: Lanes, position: int, address: int, access: str
+    ) -> None:
+        """Refuse an access to another array than those that its pointer was given for."""
+        reach = self.reach.get(site)
+        if reach is not None and region.start not in reach:
+            near = self.globals.describe_strayed(address, region, reach)
+            raise self.fault(OutOfBounds, f"{access} {near}", site, g, position, address)
 
     def require_alive(self, slots: Array, g: Lanes, position: int, address: int, site: int) -> None:
         """Refuse shared memory of another block whose last thread has exited."""

@@ -75,6 +75,8 @@ def climb(
     from lapidist_lab.bench.publish.output_files import Outputs
     from lapidist_lab.bench.studies.ladder_runs import Work, place_of
 
+    if schedules and parts:
+        raise ArgumentError("--parts: must be without --schedules, whose table is another; leave one out")
     machine_mode = "schedule parts" if parts else "schedule" if schedules else "machine"
     place = "machine" if (schedules or parts) and device == "auto" else present(place_of(device))
     if (schedules or parts) and place != "machine":

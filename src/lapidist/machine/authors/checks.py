@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -56,8 +58,8 @@ def check(
     `kernel` is the path of a .cu, .cuh or .ptx file, the text of CUDA C++ or of a PTX module, a function of
     Triton's or numba.cuda's, or a CuPy RawKernel. `args` are its arguments in order: arrays for pointers (or
     torch's tensors in host memory), numbers, and the rest that `run_ptx` takes. The plain run works on the
-    arrays themselves; what the others wrote is undone. For Triton leave `block` at None, and give constexprs
-    and num_warps by name.
+    arrays themselves; what the others wrote is undone, and what they print is dropped. For Triton leave
+    `block` at None, and give constexprs and num_warps by name.
 
     `entry` names the kernel, or a part of its name, or a template with its arguments. `include`, `define`
     and `arch` are for CUDA C++. `ignore` lists rules, FILE:LINE and kernels; `levels` gives rules another
@@ -108,7 +110,8 @@ def launch_of(
     if text.scratch is not None:
         values[text.scratch.parameter] = scratch_memory(text.scratch.nbytes * math.prod(grid))
     shared, clusters = shared_bytes or text.shared_bytes, cluster if cluster != (1, 1, 1) else text.cluster
-    named = {f"{text.entry}_param_{n}": f"parameter {name}" for n, name in enumerate(text.parameters)}
+    names = text.parameters or range(len(values))
+    named = {f"{text.entry}_param_{n}": f"parameter {name}" for n, name in enumerate(names)}
     arguments: dict[str | int, Argument] = dict(enumerate(values))
     try:
         launch = make_launch(text.ptx, text.entry, grid, threads, arguments, shared, clusters, memory)
@@ -202,13 +205,15 @@ def check_launches(
     budgets = [DEFAULT_BUDGET] * len(launches)
     if seeds and any(map(is_counted, alone)):
         counted: list[list[Report]] = [[] for _ in launches]
-        run_all(alone, judges, counted, None, False, budgets)
+        with redirect_stdout(StringIO()):
+            run_all(alone, judges, counted, None, False, budgets)
         contents.put_back()
         budgets = [schedule_budget(DEFAULT_BUDGET, next(iter(one), None)) for one in counted]
     for seed in [*range(seeds), None]:
         done = False
         while not done:
-            done = run_all(alone, judges, reports, seed, in_order, budgets)
+            with nullcontext() if seed is None else redirect_stdout(StringIO()):
+                done = run_all(alone, judges, reports, seed, in_order, budgets)
             in_order |= not done
             if seed is not None:
                 contents.put_back()

@@ -92,10 +92,10 @@ DIVISIBILITY = 16  # of addresses and integers: Triton compiles for it
 
 
 def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch: str) -> KernelText:
-    """A function under @triton.jit. `constants` are its constexprs by name, and options such as num_warps."""
+    """A function under @triton.jit or @gluon.jit. `constants` are its constexprs by name, and options such as
+    num_warps."""
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     while not isinstance(kernel, triton.JITFunction):  # autotuners and heuristics stand around it
         for config in getattr(kernel, "configs", ())[:1]:
@@ -111,10 +111,21 @@ def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch
         for name, value in named.items()
         if is_divisible(value)
     }
-    source = ASTSource(kernel, ordered, constants, attributes)
+    source = source_kind(kernel)(kernel, ordered, constants, attributes)
     number = int(arch.removeprefix("sm_").rstrip("af"))
     compiled = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
     return of_compiled(compiled, tuple(named.values()))
+
+
+def source_kind(kernel: Any) -> Any:
+    """What Triton compiles: Gluon's functions, in which layouts stand, are of a kind of their own."""
+    from triton.compiler import ASTSource
+
+    if not getattr(kernel, "is_gluon", bool)():
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource
 
 
 def by_name(
@@ -143,7 +154,9 @@ def options_of(
 def triton_type(name: str, value: Any) -> str:
     if is_descriptor(value):
         kind = TRITON_TYPES[array_behind(name, value).dtype.name]
-        return f"tensordesc<{kind}{list(value.block_shape)}>"
+        layout = getattr(value, "layout", None)  # Gluon's have one
+        shown = "" if layout is None else f",{layout!r}"
+        return f"tensordesc<{kind}{list(value.block_shape)}{shown}>"
     if isinstance(value, np.ndarray):
         if value.dtype.name not in TRITON_TYPES:
             raise ArgumentError(

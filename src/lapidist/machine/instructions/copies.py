@@ -162,6 +162,7 @@ class Copies:
                 f" {self.m.globals.describe_near(address)}"
             )
             raise self.m.fault(OutOfBounds, rule, t.site, t.g, t.lane, address)
+        self.m.require_reached(region, t.site, t.g, t.lane, address, f"bulk copy of {nbytes} bytes")
         view, origin = region.view(U1)
         return region, view[address - origin : address - origin + nbytes]
 

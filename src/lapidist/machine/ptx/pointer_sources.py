@@ -3,6 +3,8 @@ access to global memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lapidist.machine.ptx.basic_blocks import effects
 from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
@@ -10,6 +12,7 @@ from lapidist.machine.ptx.syntax_tree import (
     Imm,
     Instruction,
     Kernel,
+    Operand,
     Reg,
     Sym,
     Vec,
@@ -23,9 +26,9 @@ OTHER_SPACES = frozenset(["shared", "shared::cta", "shared::cluster", "local", "
 NOTHING = frozenset[Source]()
 
 
-def pointer_sources(kernel: Kernel) -> dict[int, frozenset[Source]]:
-    """What the address of each access may be computed from, by its site. A pointer that was loaded from other
-    memory has no source."""
+def pointer_sources(kernel: Kernel, selects: Callable[[Instruction], bool]) -> dict[int, frozenset[Source]]:
+    """What the address of each access that is asked for may be computed from, by its site. A pointer that was
+    loaded from other memory has no source."""
     held, offsets = dict[str, frozenset[Source]](), parameter_offsets(kernel)
     steps = [step for i in kernel.instructions if (step := step_of(kernel, i, held, offsets)) is not None]
     grown = True
@@ -37,11 +40,11 @@ def pointer_sources(kernel: Kernel) -> dict[int, frozenset[Source]]:
                 before = held.get(name, NOTHING)
                 if not total <= before:
                     held[name], grown = before | total, True
-    return {
-        site: of_address(kernel, i, held)
-        for site, i in enumerate(kernel.instructions)
-        if is_store(i) or is_load(i)
-    }
+    return {site: of_address(kernel, i, held) for site, i in enumerate(kernel.instructions) if selects(i)}
+
+
+def is_load_or_store(i: Instruction) -> bool:
+    return is_store(i) or is_load(i)
 
 
 def is_load(i: Instruction) -> bool:
@@ -78,11 +81,17 @@ def of_symbol(kernel: Kernel, item: Sym) -> frozenset[Source]:
 
 
 def of_address(kernel: Kernel, i: Instruction, held: dict[str, frozenset[Source]]) -> frozenset[Source]:
-    operand = i.operands[1 if i.opcode in ("ld", "atom") else 0]
-    base = operand.base if isinstance(operand, Addr) else None
+    base = address_of(i)
     if isinstance(base, Sym):
         return of_symbol(kernel, base)
     return held.get(getattr(base, "name", ""), NOTHING)
+
+
+def address_of(i: Instruction) -> Operand | None:
+    """The register or variable by which an instruction names a place in global memory."""
+    loads = i.opcode in ("ld", "atom") or (i.opcode == "cp" and not is_store(i))
+    operand = i.operands[1 if loads else 0]
+    return operand.base if isinstance(operand, Addr) else None
 
 
 def parameter_offsets(kernel: Kernel) -> dict[str, int]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lapidist.machine.memory import Address
 
+CHECKED = -1  # no instruction: the store itself is checked where it happens
 SAME, ROUNDED, OTHER = range(3)
 HALVES = (("f2", 0, 2.0**-8), ("f4", 16, 2.0**-6))
 SINGLES = (("f4", 0, 2.0**-12),)
@@ -37,7 +38,7 @@ class Storing:
         """For each lane, whether its store changes what its place holds: SAME, ROUNDED, or OTHER."""
         address, size = self.address, self.values[0].dtype.itemsize
         changed = np.full(address.g.n, SAME)
-        region = address.find(self.offset, size * len(self.values), 0)
+        region = address.find(self.offset, size * len(self.values), CHECKED)
         if region is None:
             return np.full(address.g.n, OTHER)  # lanes in several ranges count as changing theirs
         for number, value in enumerate(self.values):

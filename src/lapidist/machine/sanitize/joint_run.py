@@ -46,6 +46,12 @@ class JointRun:
     loads: bool = False  # it reads memory that others may write
     plain: bool = False  # it reads global memory at most
     all_written: bool = False  # what it loads from shared memory was written when it was computed
+    certain: bool = (
+        False  # it, and all before it, read nothing that the kernel may write, and foresaw no wait
+    )
+    elements: int = 0  # how many grains its reads hold
+    ends: bool = False  # no sprint leads past it
+    steps: tuple[tuple[int, int], ...] = ()  # of several blocks in a row: each, and where all warps go on
 
     def part(self, values: Array, row: int, one: bool) -> Array:
         """A warp's part of a register."""
@@ -59,10 +65,6 @@ class JointRun:
         if self.goes is not None and self.goes[row] >= 0:
             return YES_OR_NO[self.goes[row]]
         return self.part(jumps, row, self.one_jump) if isinstance(jumps, np.ndarray) else jumps
-
-    @property
-    def elements(self) -> int:
-        return sum(reads.at.size for reads in self.reads)
 
 
 @dataclass(slots=True)
@@ -92,7 +94,11 @@ def before_block(
         np.concatenate([getattr(one, name) for one in cohorts]) for name in ("slot", "block", "thread")
     )
     group = Cohort(slots, blocks, threads, cohorts[0].geometry, registers).all
-    return JointRun(NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [], 0, 0)
+    before = JointRun(
+        NOWHERE, cohorts, group, registers, live, frozenset(), uniform, None, False, [], [], 0, 0
+    )
+    before.certain = True
+    return before
 
 
 def whole_jumps(jumps: object, warps: int) -> list[int] | None:

@@ -20,23 +20,28 @@ from lapidist.machine.observer import Observer
 from lapidist.machine.sanitize.held_reads import LANES, NOWHERE, WARP, Reads, reads_of
 from lapidist.machine.sanitize.held_stores import stores_of
 from lapidist.machine.sanitize.held_writes import HeldWrites
+from lapidist.machine.sanitize.joint_notes import JointNotes
 from lapidist.machine.sanitize.joint_run import JointRun, Turns, before_block, next_blocks, whole_jumps
 from lapidist.machine.sanitize.lazy import LazyCopies
-from lapidist.machine.sanitize.ordered import PLAIN
+from lapidist.machine.sanitize.only_read import OnlyRead
 from lapidist.machine.sanitize.quiet_blocks import QuietBlocks
 from lapidist.machine.sanitize.sanitizer import Sanitizer
-from lapidist.machine.sanitize.shadow import LANDING, WRITTEN
+from lapidist.machine.sanitize.shadow import WRITTEN
 from lapidist.machine.sanitize.standing import Standing
-from lapidist.machine.sanitize.suspects import ALL_LANES, Reading
 
 Array = np.ndarray
 YES = np.array([True])
+LONGEST_CHAIN = 64  # blocks of code
 MOST_ELEMENTS = 1 << 21  # of what waits for its turn: how far a run may be ahead
 
 
 class JointRuns:
-    def __init__(self, sanitizer: Sanitizer, lazy: LazyCopies) -> None:
+    """`in_waves` says that warps sprint through what is ahead, whenever it is their turn."""
+
+    def __init__(self, sanitizer: Sanitizer, lazy: LazyCopies, in_waves: bool) -> None:
+        self.in_waves = in_waves
         self.m, self.sanitizer, self.lazy = sanitizer.m, sanitizer, lazy
+        self.notes = JointNotes(sanitizer, lazy)
         self.turns: dict[int, Turns] = {}  # by warp
         self.standing = Standing()
         self.running: Cohort | None = None
@@ -68,7 +73,8 @@ class JointRuns:
             return None
         if turns is None:
             turns = self.turns[cohort.first_warp] = Turns()
-        if turns.ahead and not self.comes_as_foreseen(cohort, number, turns):
+        if turns.ahead and (turns.ahead[0][0].steps or not self.comes_as_foreseen(cohort, number, turns)):
+            self.settle(cohort, turns)
             turns.drop()
         if (turns.ahead or self.compute(cohort, number, turns)) and turns.ahead and self.take(cohort, turns):
             return turns.done or self.taken
@@ -91,7 +97,7 @@ class JointRuns:
     def take(self, cohort: Cohort, turns: Turns) -> bool:
         """Let a warp take what is ahead for it; whether it may."""
         run, row = self.taken = turns.ahead[0]
-        if not self.note(cohort, run, row):
+        if not self.notes.note(cohort, run, row):
             return False
         turns.done = turns.ahead.popleft()
         if not turns.ahead and run.after[row] not in self.quiet:
@@ -102,34 +108,40 @@ class JointRuns:
         """Let a warp take at most so many blocks that were computed ahead, one after the other, while it
         alone says what happens. Returns which blocks, and where it goes on behind each."""
         way = list[tuple[int, int]]()
-        warp, blocks, turns = cohort.first_warp, self.m.program.blocks, self.turns.get(cohort.first_warp)
+        warp, turns = cohort.first_warp, self.turns.get(cohort.first_warp)
         suspects, followed = self.sanitizer.suspects.loads, self.sanitizer.definedness.followed
         number, (lanes, _) = next(iter(cohort.groups.items()))
         if turns is None or lanes.index is not None or suspects.get(warp) or followed(warp):
             return way
         if not turns.ahead or not self.comes_as_foreseen(cohort, number, turns):
             return way
-        clocks, touched = self.sanitizer.clocks, False
-        while turns.ahead and turns.ahead[0][0].number == number and len(way) < most:
-            run, row = turns.ahead[0]
-            after, block = run.after[row], blocks[run.number]
-            if after == NOWHERE or block.kind == "barrier" or block.target == run.number + 1:
+        ahead, clocks, touched = turns.ahead, self.sanitizer.clocks, False
+        strays = self.sanitizer.ranges.strays
+        while ahead and len(way) < most:
+            run, row = ahead[0]
+            after = run.after[row]
+            if run.number != number or after == NOWHERE or run.ends:
                 break
-            if run.plain and self.is_as_it_was(run):
+            if run.plain and ((run.certain and run.strays == strays) or self.is_as_it_was(run)):
                 if run.loads and not touched:
                     clocks.touch(warp, LANES)
                     touched = True
                 for reads in run.reads:
                     reads.shadow.log_read(reads.at[row], warp, clocks.now(warp), reads.sites, reads.lanes)
-                turns.done = turns.ahead.popleft()
-                if not turns.ahead and after not in self.quiet:
+                turns.done = ahead.popleft()
+                if not ahead and after not in self.quiet:
                     self.settle(cohort, turns)
+                if run.steps:
+                    way += run.steps
+                    number = after
+                    continue
             elif not self.take(cohort, turns):
                 break
-            way.append((run.number, after))
-            number = after
-            if suspects.get(warp):
+            elif suspects.get(warp):
+                way.append((number, after))
                 break
+            way.append((number, after))
+            number = after
         return way
 
     def is_as_it_was(self, run: JointRun) -> bool:
@@ -163,24 +175,48 @@ class JointRuns:
         last = turns.last or turns.settled
         before = self.continued(last, number, cohort) if last else None
         before = before or self.begun(cohort, number)
-        if before is None:
+        run = None if before is None else self.computed(number, before)
+        if run is None:
+            if before is not None:
+                self.quiet.drop(number)  # who comes to it in turn may fail, and says so
             return False
+        chain = self.chained(run) if self.in_waves and run.certain else None
+        for row, one in enumerate(run.cohorts):
+            self.turns[one.first_warp].ahead.append((run, row))
+            if chain is not None:
+                self.turns[one.first_warp].ahead.append((chain, row))
+        return True
+
+    def chained(self, run: JointRun) -> JointRun | None:
+        """The blocks behind a run as one, as long as all its warps go the same way, and nothing that anybody
+        may do changes it. To take each by itself would take longer than to compute it."""
+        if any(self.sanitizer.definedness.followed(one.first_warp) for one in run.cohorts):
+            return None
+        steps, last, loads = list[tuple[int, int]](), run, False
+        while len(steps) < LONGEST_CHAIN and same(last.after) and last.after[0] in self.quiet:
+            number = last.after[0]
+            behind = self.computed(number, last)
+            if behind is None or not behind.certain or not behind.plain or behind.ends:
+                break
+            if not same(behind.after):
+                break
+            steps.append((number, behind.after[0]))
+            last, loads = behind, loads or behind.loads
+        if not steps:
+            return None
+        return replace(last, number=steps[0][0], steps=tuple(steps), loads=loads)
+
+    def computed(self, number: int, before: JointRun) -> JointRun | None:
+        """A block for these warps, to be taken in turns; None if it cannot be."""
         held, registers = HeldWrites(self.m, self.sanitizer.shared), list(before.registers)
         self.m.observer = self.m.recorder = self.m.copies = held
         try:
             jumps = self.m.program.function(number)(self.m, before.group, registers)
         except (LapidistError, LookupError, ArithmeticError, AttributeError, TypeError, ValueError):
-            self.quiet.drop(number)  # who comes to it in turn fails, and says so
-            return False
+            return None
         finally:
             self.m.observer, self.m.recorder, self.m.copies = self.sanitizer, None, self.lazy
-        run = self.run_of(number, before, held, registers, jumps)
-        if run is None:
-            self.quiet.drop(number)
-            return False
-        for row, one in enumerate(run.cohorts):
-            self.turns[one.first_warp].ahead.append((run, row))
-        return True
+        return self.run_of(number, before, held, registers, jumps)
 
     def run_of(
         self, number: int, before: JointRun, held: HeldWrites, registers: list[Array], jumps: Any
@@ -207,6 +243,9 @@ class JointRuns:
         writes = held.writes(rows, loaded)
         if not held.joint:
             return None
+        certain = self.logs_at_once(before, reads)
+        reads = [] if certain else reads
+        elements = sum(part.at.size for part in reads)
         guard = program.kernel.instructions[block.stop - 1].predicate if block.kind == "branch" else None
         goes = whole_jumps(jumps, rows)
         return JointRun(
@@ -220,7 +259,7 @@ class JointRuns:
             jumps,
             guard is not None and program.slots[guard.name] in uniform,
             next_blocks(block, goes, rows),
-            [self.changes(one) for one in before.cohorts],
+            [self.notes.changes(one) for one in before.cohorts] if loaded else [],
             shared.marks,
             self.sanitizer.ranges.strays,
             reads,
@@ -234,7 +273,17 @@ class JointRuns:
             and (writes or stores) is None
             and all(part.shadow is not shared for part in reads),
             all((shared.state[at] == WRITTEN).all() for at in loaded),
+            certain,
+            elements,
+            block.kind == "barrier" or block.target == number + 1,
         )
+
+    def logs_at_once(self, before: JointRun, reads: list[Reads]) -> bool:
+        """Log what all warps read, if each of them will read it whatever the others do."""
+        certain = before.certain and all(isinstance(part.shadow, OnlyRead) for part in reads)
+        for part in reads if certain else ():
+            part.shadow.log_read(part.at, NOWHERE, 0, part.sites, part.lanes)
+        return certain
 
     def find_slots_behind(self, number: int) -> tuple[frozenset[int], frozenset[int]]:
         """The registers that are used behind a block, and those that it writes."""
@@ -249,22 +298,23 @@ class JointRuns:
         way = self.quiet.way_behind(run.after[mine], number)
         if way is None or (way.waits and run.meets) or not self.answered(first, way.answers):
             return None
-        most = max(4, MOST_ELEMENTS // max(run.elements, 1))
+        most, after, all_turns = max(4, MOST_ELEMENTS // max(run.elements, 1)), run.after[mine], self.turns
         rows = []
-        for row, one in enumerate(run.cohorts):
-            turns = self.turns.get(one.first_warp)
-            place = None if turns is None else turns.last or turns.settled
-            if turns is None or place is None or place[0] is not run or run.after[row] != run.after[mine]:
+        for row, one in enumerate(run.cohorts):  # a hundred of a large launch, at each block
+            turns = all_turns.get(one.first_warp)
+            if turns is None or run.after[row] != after:
                 continue
-            if way.waits and not self.shares_cluster(one, first):
+            ahead = turns.ahead
+            place = ahead[-1] if ahead else turns.done or turns.settled
+            if place is None or place[0] is not run or (way.waits and not self.shares_cluster(one, first)):
                 continue
-            come = self.stands_at(one, number, turns) if run.meets else len(turns.ahead) < most
+            come = self.stands_at(one, number, turns) if run.meets else len(ahead) < most
             if come and self.may_join(one, number, ahead=True):
                 rows.append(row)
         if len(rows) < 2 or mine not in rows:
             return None
         if way.waits:
-            run = replace(run, registers=list(run.registers), answers=way.answers)
+            run = replace(run, registers=list(run.registers), answers=way.answers, certain=False)
             for slot in way.answers:
                 run.registers[slot] = YES
             run.uniform |= way.answers
@@ -281,7 +331,7 @@ class JointRuns:
             if len(values) > 1:
                 registers[slot] = values.reshape(-1, WARP)[rows].reshape(-1)
         narrow = before_block(cohorts, registers, run.live, run.uniform)
-        return replace(narrow, written=run.written, answers=run.answers)
+        return replace(narrow, written=run.written, answers=run.answers, certain=run.certain)
 
     def begun(self, cohort: Cohort, number: int) -> JointRun | None:
         """All warps that stand at a block, with nothing ahead, and keep the same registers as one value."""
@@ -318,7 +368,7 @@ class JointRuns:
         for slot in answers:
             registers[slot] = YES
         begun = before_block(cohorts, registers, frozenset(slots) | answers, frozenset(uniform) | answers)
-        return replace(begun, answers=answers)
+        return replace(begun, answers=answers, certain=not answers)
 
     def waits_for(self, cohort: Cohort, before: int, number: int, first: Cohort) -> bool:
         """Whether a warp stands at a wait that is over for another one of its cluster."""
@@ -334,67 +384,7 @@ class JointRuns:
             return not cohort.groups and cohort is self.running
         return place[0].index is None and len(cohort.groups) == 1 and self.may_join(cohort, number)
 
-    # -- what was read --
 
-    def note(self, cohort: Cohort, run: JointRun, row: int) -> bool:
-        """Note what a warp read, if its part holds: what it loaded is still there, and no check of a load
-        finds anything."""
-        warp, clocks, races = cohort.first_warp, self.sanitizer.clocks, self.sanitizer.races
-        shared, written = self.sanitizer.shared, run.writes.part(row) if run.writes else None
-        if run.strays != self.sanitizer.ranges.strays:
-            return False
-        for reads in run.reads:
-            shadow = reads.shadow
-            if shadow is not self.sanitizer.shared:
-                if shadow.ever_written:
-                    return False
-                continue
-            at = reads.at[row]
-            changed = run.changes[row] != self.changes(cohort)
-            if changed and (shared.marked[at] > run.marks).any():
-                return False
-            if (changed or not run.all_written) and not (shadow.state[at] == WRITTEN).all():
-                return False
-            near = races.near(warp)
-            if shadow.racing_write(at, warp, near, clocks, PLAIN, races.scopes) >= 0:
-                return False
-            if shadow.racing_lane(at, warp, reads.lanes, clocks) >= 0:
-                return False
-        if written is not None and len(written[0]):
-            at, lanes, _ = written
-            if (shared.state[at] == LANDING).any() or not races.may_store(warp, at, lanes):
-                return False
-        if run.stores is not None and not run.stores.may_happen(self.sanitizer, warp, row):
-            return False
-        now = clocks.now(warp)
-        if run.loads:
-            clocks.touch(warp, LANES)
-        for reads in run.reads:
-            if reads.shadow is self.sanitizer.shared:
-                self.note_shared(cohort, reads, row, now)
-            else:
-                reads.shadow.log_read(reads.at[row], warp, now, reads.sites, reads.lanes)
-        if run.writes is not None and written is not None:
-            if len(written[0]):
-                self.m.wrote()
-                shared.mark(written[0], WRITTEN)
-                races.stored(warp, *written)
-            run.writes.happen(cohort, row, self.lazy, shared)
-        if run.stores is not None:
-            run.stores.happen(self.sanitizer, warp, row)
-        return True
-
-    def note_shared(self, cohort: Cohort, reads: Reads, row: int, now: int) -> None:
-        warp, shadow = cohort.first_warp, self.sanitizer.shared
-        column, at = self.sanitizer.races.column(warp), reads.at[row]
-        for some, ahead in reads.parts:
-            if ahead >= 0:
-                before = shadow.read[grains := at[some].reshape(WARP, -1), column]
-                load = Reading(LANES, grains, column, now, before, {}, ALL_LANES, ahead)
-                self.sanitizer.suspects.add(cohort.all, load)
-            shadow.note_readings(at[some], column, warp, now, reads.words[some])
-
-    def changes(self, cohort: Cohort) -> int:
-        """How often shared memory of the warp's cluster was written to."""
-        place = int(cohort.slot[0]) // self.sanitizer.geometry.cluster_size
-        return self.sanitizer.shared.changes[place]
+def same(after: list[int]) -> bool:
+    """Whether all warps go on at one block."""
+    return after[0] != NOWHERE and after.count(after[0]) == len(after)

@@ -7,12 +7,14 @@ runs next, so spinning warps cannot starve the one they wait for. A seed replays
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from lapidist.machine.faults import RESIDENCY, Deadlock
 from lapidist.machine.lanes import Cohort, Lanes, split
+from lapidist.machine.residency import are_independent
 from lapidist.machine.sanitize.joint_runs import JointRuns
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.lazy_products import LazyProducts
@@ -21,7 +23,8 @@ from lapidist.machine.scheduler import AGE_LIMIT, FELL_THROUGH, JUMPED, Progress
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
-REDRAW = 40
+REDRAW = 40  # picks until other priorities are drawn
+IN_WAVES = 512  # the same where the order is no matter
 UNSTARTED_POLLS = 2_000  # after so many, with blocks that have not started, more must be resident
 ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
@@ -42,6 +45,8 @@ class FuzzedScheduler(Scheduler):
         in_order: bool = False,
     ) -> None:
         self.in_order = in_order
+        self.in_waves = are_independent(machine.program, machine.geometry)
+        self.sprint_length = IN_WAVES if self.in_waves else REDRAW
         self.random = np.random.default_rng(seed)
         size = machine.geometry.cluster_size
         clusters = self.random.permutation(machine.geometry.blocks // size)
@@ -50,7 +55,7 @@ class FuzzedScheduler(Scheduler):
         super().__init__(machine, order, budget, on_progress)
         self.sanitizer = sanitizer
         self.lazy = LazyCopies(sanitizer)
-        self.joint = JointRuns(sanitizer, self.lazy)
+        self.joint = JointRuns(sanitizer, self.lazy, self.in_waves)
         machine.copies = self.lazy
         machine.products = self.lazy_products = LazyProducts(sanitizer)
         machine.gives_up = lambda: bool(self.random.random() < GIVING_UP)
@@ -65,11 +70,12 @@ class FuzzedScheduler(Scheduler):
     # -- residency --
 
     def admit(self) -> bool:
-        """Start a cluster as soon as another has ended."""
-        if not self.pending or not self.free:
+        """Start a cluster as soon as another has ended. Where none can tell when others ran, start many once
+        all have: warps that start together are computed together."""
+        size, geometry = self.m.geometry.cluster_size, self.m.geometry
+        if not self.pending or len(self.free) < (self.m.slots // size if self.in_waves else 1):
             return False
         self.forget_ended()
-        size, geometry = self.m.geometry.cluster_size, self.m.geometry
         while self.pending and self.free:
             place = self.free.pop(int(self.random.integers(len(self.free))))
             blocks, self.pending = self.pending[:size], self.pending[size:]
@@ -172,6 +178,8 @@ class FuzzedScheduler(Scheduler):
             self.enqueue(cohort, number, later)
 
     def step_together(self, cohort: Cohort, number: int) -> None:
+        if self.in_waves and self.sprint(cohort):
+            return
         lanes, _ = cohort.groups[number]
         if self.sanitizer.suspects.loads.get(cohort.first_warp):
             self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
@@ -180,9 +188,7 @@ class FuzzedScheduler(Scheduler):
         super().step(cohort, number)
         if 0 < polls < self.m.polls and self.only_polls(cohort):
             self.give_way(cohort)
-        most = min(REDRAW - 1 - (self.picks - self.drawn), self.budget - self.m.steps)
-        if cohort is self.winner and most > 0 and not self.lazy.engine and len(cohort.groups) == 1:
-            self.sprint(cohort, most)
+        self.sprint(cohort)
 
     def only_polls(self, cohort: Cohort) -> bool:
         return all(self.m.program.blocks[number].polls for number in cohort.groups)
@@ -194,14 +200,17 @@ class FuzzedScheduler(Scheduler):
             self.winner = None
         cohort.priority, cohort.looked = BEHIND, self.m.writes
 
-    def sprint(self, cohort: Cohort, most: int) -> None:
-        """Steps of the winner through blocks that were computed ahead. They change nothing but its place: no
-        choice is drawn, and nobody else wakes."""
+    def sprint(self, cohort: Cohort) -> bool:
+        """Steps of the winner through blocks that were computed ahead, if there are any. They change nothing
+        but its place: no choice is drawn, and nobody else wakes."""
+        most = min(self.sprint_length - 1 - (self.picks - self.drawn), self.budget - self.m.steps)
+        if cohort is not self.winner or most <= 0 or self.lazy.engine or len(cohort.groups) != 1:
+            return False
         way = self.joint.sprint(cohort, most)
-        for number, after in way:
+        for (number, after), times in Counter(way).items():
             block = self.m.program.blocks[number]
-            self.warp_runs[number] += 1
-            self.lane_runs[number] += cohort.n
+            self.warp_runs[number] += times
+            self.lane_runs[number] += times * cohort.n
             if block.kind == "branch":
                 went = JUMPED if after == block.target else FELL_THROUGH
                 self.went[block.index] = self.went.get(block.index, 0) | went
@@ -210,6 +219,7 @@ class FuzzedScheduler(Scheduler):
             self.m.steps += len(way)
             cohort.groups.clear()
             self.enqueue(cohort, way[-1][1], cohort.all)
+        return bool(way)
 
     def execute(self, cohort: Cohort, number: int, lanes: Lanes) -> Any:
         turn = self.joint.turn(cohort, number, lanes)
@@ -231,14 +241,18 @@ class FuzzedScheduler(Scheduler):
             self.run_engine()
             self.wake()
         # The winner sprints: it stays until it waits or priorities are redrawn.
-        if self.winner is None or self.picks - self.drawn >= REDRAW or not self.can_run(self.winner):
+        if (
+            self.winner is None
+            or self.picks - self.drawn >= self.sprint_length
+            or not self.can_run(self.winner)
+        ):
             self.draw()
         return None if self.winner is None else (self.winner, self.place_in(self.winner))
 
     def draw(self) -> None:
         """Choose the ready warp with the highest priority, or first one that was passed over too often."""
         since, self.drawn = self.picks - self.drawn, self.picks
-        if self.picks - self.redrawn >= REDRAW:
+        if self.picks - self.redrawn >= self.sprint_length:
             self.redrawn = self.picks
             for cohort, priority in zip(
                 self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True
@@ -247,6 +261,8 @@ class FuzzedScheduler(Scheduler):
                     cohort.priority = priority
         winner, highest, can_run, collects = None, -1.0, self.can_run, any(self.collective)
         overdue = max(OVERDUE, 4 * REDRAW * len(self.cohorts))  # less would make warps take turns
+        if self.in_waves:  # they stay near each other so
+            overdue = self.sprint_length * len(self.cohorts)
         for cohort in self.cohorts:  # thousands of a large launch, at each draw
             if cohort.groups and (not collects or can_run(cohort)):
                 cohort.passed = passed = cohort.passed + since

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lapidist.machine.pointer_reach import address_of
 from lapidist.machine.ptx.pointer_sources import Source, is_store
 from lapidist.machine.state import Machine
 
@@ -27,7 +28,7 @@ class WrittenRanges:
 
     def starts_of(self, sources: frozenset[Source]) -> frozenset[int]:
         """Where the ranges start to which these parameters and variables point."""
-        regions = [self.m.globals.find(self.address_of(source)) for source in sources]
+        regions = [self.m.globals.find(address_of(self.m, source)) for source in sources]
         return frozenset(region.start for region in regions if region is not None)
 
     def lead_nowhere(self, sources: frozenset[Source]) -> bool:
@@ -35,17 +36,9 @@ class WrittenRanges:
         regions = self.m.globals.regions
         start = min((region.start for region in regions), default=0)
         stop = max((region.end for region in regions), default=0) + MAY_BE_EMPTY
-        addresses = [self.address_of(source) for source in sources]
+        addresses = [address_of(self.m, source) for source in sources]
         are_null = bool(addresses) and not any(addresses)
         return are_null or any(start <= address < stop for address in addresses)
-
-    def address_of(self, source: Source) -> int:
-        if isinstance(source, str):
-            return self.m.variables.get(source, -1)
-        if source < 0:  # the parameter itself, which is a tensor map
-            tensor = self.m.tensor_maps.get(~source)
-            return -1 if tensor is None else tensor.address
-        return int.from_bytes(self.m.param_bytes[source : source + 8].tobytes(), "little")
 
     def meet_store(self, start: int) -> None:
         """A store reaches a range, whatever its pointer was made of."""
