@@ -66,7 +66,13 @@ SMOKE := tests/test_house.py tests/test_names.py tests/test_docs.py tests/docs t
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_overlap.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
+# Of surveys, the I-th of N parts: make surveys PART=2/6
+PART ?= 1/1
+
 ANYWHERE := not gpu and not frameworks and not browser and not census and not c_compiler
+
+# What tests compile, for the next run. Its name follows from source, headers, options and compiler: none is stale.
+smoke test surveys: export LAPIDIST_CACHE_DIR ?= $(CURDIR)/build/kernels_of_tests
 
 .PHONY: demo smoke test full surveys census compilers frameworks libraries browser rung-in-browser programs check format doctor docs package clean
 
@@ -82,14 +88,14 @@ test: check         ## lint, types, then what every user should see pass without
 full: test surveys compilers frameworks browser programs  ## all that needs no GPU: surveys, what needs torch and JAX, Chromium, or a C compiler
 
 surveys: $(DEV)     ## every kernel by every type, config and order of threads: what takes longer than `make test`
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey" --part $(PART)
 
 census: $(DEV)      ## the combinations that surveys leave to others: hours, before a release
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "census and not gpu and not frameworks"
 
 compilers: $(OLDEST_DEV) $(NEWEST_DEV) $(CUDA12_DEV)  ## every kernel by the newest NVRTC, some by the first that is allowed and by CUDA 12's
 	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal -m "not survey and not census" $(COMPILED)
-	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal -m "not census" $(COMPILED)
+	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal -m "not census" --part $(PART) $(COMPILED)
 	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "not survey and not census" $(COMPILED)
 	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey" $(RUN_BY_12)
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from survey_parts import part_from
 
 CACHE = "LAPIDIST_CACHE_DIR"  # set one yourself and a second run compiles nothing
 # Workers are given that of the process that started them.
@@ -34,6 +35,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """What NumPy's own tests are marked with, which test_numpys_own_tests.py runs."""
     for name in ("leaks_references", "slow", "thread_unsafe", "valgrind_error"):
         config.addinivalue_line("markers", f"{name}: a mark of NumPy's")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="1/1", metavar="I/N", help="of surveys, only the I-th of N parts")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out surveys of other parts."""
+    part = part_from(config.getoption("--part"))
+    kept, others = [], []
+    for item in items:
+        stays = item.get_closest_marker("survey") is None or part.has(item.nodeid)
+        (kept if stays else others).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=others)
 
 
 def pytest_collection_finish() -> None:
