@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from lapidist.device import chip
-from lapidist_lab.bench.protocol.record import read_runs
+from lapidist_lab.bench.protocol.record import Record, read_runs
 from lapidist_lab.bench.publish.report import publish
 
 ROOT = Path(__file__).parents[3]
@@ -29,10 +31,13 @@ def test_letters_of_charts_can_be_read_on_a_phone() -> None:
         assert min(letters) * min(1.0, 358 / int(width)) >= 10
 
 
+@cache
+def limits() -> Sequence[Record]:
+    return [record for run in read_runs(ROOT / "results") for record in run.records if record.kind == "limit"]
+
+
 @pytest.mark.parametrize("name", ["h100", "h200"])
 def test_the_limits_of_chips_are_measured_ones(name: str) -> None:
     """As the newest Records of each have them; shares in later Records refer to these numbers."""
-    runs = read_runs(ROOT / "results")
-    limits = [record for run in runs for record in run.records if record.kind == "limit"]
-    measured = {(each.unit, each.dtype): each.tflops for each in limits if name.upper() in each.device}
+    measured = {(each.unit, each.dtype): each.tflops for each in limits() if name.upper() in each.device}
     assert chip(name).limits == pytest.approx(measured, rel=0.005)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -104,7 +105,7 @@ class Record:
         """Whether it ran, but its result was wrong."""
         return (self.error or "").startswith("wrong result")
 
-    @property
+    @cached_property
     def key(self) -> Key:
         """What identifies the measurement: of records with one key the newest counts."""
         return (self.kernel, self.dtype, self.layout, self.batch or 1, self.m, self.n, self.k, self.mode)
@@ -117,7 +118,7 @@ EARLIER = re.compile(rf"\b({'|'.join(EARLIER_NAMES)})\b")
 REQUIRED = {column.name for column in fields(Record) if column.default is MISSING}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # views of many runs are kept by which runs they are
 class Run:
     """One file under results/."""
 

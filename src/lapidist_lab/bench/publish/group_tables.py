@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish import bar_charts
@@ -117,36 +118,43 @@ def long_groups(record: Record) -> bool:
     return case.rows >= LONG * case.groups_hit
 
 
-def cublaslt_words(data: Data) -> str:
-    """Whether cuBLASLt's groups were beside ours, and how long they took."""
-    measured = time_words(CUBLASLT, data)
-    if not measured:
-        return "cuBLASLt's grouped layouts, which CUDA has from 13.3 on, were not among the peers."
-    return (
+class OptionalPeer(NamedTuple):
+    """A peer that not each run has."""
+
+    who: str
+    head: str  # of its column
+    missing: str
+    words: str  # with a place for its times
+
+
+OPTIONAL = (
+    OptionalPeer(
+        CUBLASLT,
+        "cuBLASLt's",
+        "cuBLASLt's grouped layouts, which CUDA has from 13.3 on, were not among the peers.",
         "In bf16, a peer is also cuBLASLt with grouped layouts, of a newer CUDA than torch's. Its arrays of"
-        f" sizes and addresses are ready before the time begins. It takes {measured}. For groups on Hopper"
-        " its manual has no factors of rows, which 8 bits have here."
-    )
-
-
-def triton_words(data: Data) -> str:
-    measured = time_words(TRITON, data)
-    if not measured:
-        return "A kernel in Triton was not among the peers."
-    return (
+        " sizes and addresses are ready before the time begins. It takes {}. For groups on Hopper its manual"
+        " has no factors of rows, which 8 bits have here.",
+    ),
+    OptionalPeer(
+        TRITON,
+        "Triton's",
+        "A kernel in Triton was not among the peers.",
         "A kernel in Triton, after its tutorial on groups, is a peer as well. Its tiles are tried out for"
-        f" each case before the time begins, and the fastest is measured. It takes {measured}."
-    )
+        " each case before the time begins, and the fastest is measured. It takes {}.",
+    ),
+)
 
 
-def time_words(who: str, data: Data) -> str:
-    """How long a peer takes."""
-    peers = peers_of(who, data)
+def optional_words(peer: OptionalPeer, data: Data) -> str:
+    """Whether a peer was measured, and how long it took."""
+    peers = peers_of(peer.who, data)
     times = [(time, record) for record in in_order(data) if (time := over_it(record, peers))]
     if not times:
-        return ""
+        return peer.missing
     case = case_named(min(times, key=lambda pair: pair[0])[1])
-    return times_and_least([time for time, _ in times], "our time", f"{case.name}, {case.rows} rows")
+    least = f"{case.name}, {case.rows} rows"
+    return peer.words.format(times_and_least([time for time, _ in times], "our time", least))
 
 
 # ---- others on the same case ----
@@ -191,7 +199,7 @@ cuBLASLt's grouped layouts of CUDA 13.4 take 7.5 % less time than torch's kernel
 
 def summary(data: Data) -> str:
     rows = in_order(data)
-    peers = cublaslt_words(data), triton_words(data)
+    peers = [optional_words(peer, data) for peer in OPTIONAL]
     words = joined(WORDS, *peers, decode_words(rows), dense_words(rows, peers_of(DENSE, data)))
     return f"{words}\n\n{way_words(data)}"
 
@@ -218,7 +226,7 @@ def share_of(record: Record, peers: Mapping[object, Record]) -> str:
 
 def every_case(data: Data) -> str:
     dense = peers_of(DENSE, data)
-    optional = [(head, peers_of(who, data)) for head, who in (("cuBLASLt's", CUBLASLT), ("Triton's", TRITON))]
+    optional = [(peer.head, peers_of(peer.who, data)) for peer in OPTIONAL]
     columns: Sequence[Column] = (
         ("layer", lambda r: case_named(r).layer),
         ("way", lambda r: case_named(r).way),

@@ -53,7 +53,8 @@ def mutants_block(results: Path) -> str:
     """The newest survey of each kernel; several runs may have shared the work. Ways to launch that are gone
     are left out, as are those cut short."""
     ways = {(str(specimen), specimen.math) for math in MATHS for specimen in specimens(None, [math])}
-    parts, names, surveyed = [], [], set[tuple[str, str]]()
+    parts, surveyed = [], set[tuple[str, str]]()
+    compiled: dict[str, list[str]] = {}  # files by the NVRTC that made their PTX
     for file in sorted(results.glob("*-mutants.json"), reverse=True):
         stored = json.loads(by_present_names(file.read_text()))
         survey = Survey.of_json(stored)
@@ -63,11 +64,12 @@ def mutants_block(results: Path) -> str:
         fresh = ((unbroken - cut) & ways) - surveyed
         if fresh:
             parts.append(only(survey, fresh))
-            names.append(f"`results/{file.name}` (PTX of NVRTC {stored['conditions']['nvrtc']})")
+            compiled.setdefault(stored["conditions"]["nvrtc"], []).insert(0, f"`results/{file.name}`")
         surveyed |= fresh
     if not surveyed:
         return "Not surveyed yet.\n"
-    return survey_text(merged(parts), surveyed) + f"\nFrom {', '.join(reversed(names))}.\n"
+    sources = [f"{', '.join(names)} (PTX of NVRTC {version})" for version, names in compiled.items()]
+    return survey_text(merged(parts), surveyed) + f"\nFrom {', and '.join(reversed(sources))}.\n"
 
 
 def only(survey: Survey, ways: set[tuple[str, str]]) -> Survey:

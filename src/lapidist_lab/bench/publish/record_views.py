@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lapidist.dtypes import MATHS, PART_OF, element_of
 from lapidist.kernels.registry import RUNGS
@@ -42,10 +43,16 @@ def in_order(records: Iterable[Record]) -> list[Record]:
 RunRecords = Sequence[tuple[Record, Run]]
 
 
-def newest_by_chip(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
+def newest_by_chip(runs: Sequence[Run]) -> RunRecords:
     """The newest record of each measurement on each chip; runs come oldest first."""
+    return newest_of(tuple(runs))
+
+
+@lru_cache(maxsize=4)
+def newest_of(runs: tuple[Run, ...]) -> RunRecords:
+    """Most pages ask for those of all runs."""
     newest = {(record.key, record.device): (record, run) for run in runs for record in run.records}
-    return list(newest.values())
+    return tuple(newest.values())
 
 
 def chips_of(run_records: RunRecords) -> list[str]:
@@ -54,17 +61,22 @@ def chips_of(run_records: RunRecords) -> list[str]:
     return sorted(counts, key=lambda chip: (-counts[chip], chip))
 
 
-def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
+def latest(runs: Sequence[Run]) -> RunRecords:
     """The newest record of each measurement, of limits for each chip. Where several chips have it, that with
     most rows counts: a table then has numbers of one chip wherever it can."""
-    rows = newest_by_chip(runs)
+    return latest_of(tuple(runs))
+
+
+@lru_cache(maxsize=4)
+def latest_of(runs: tuple[Run, ...]) -> RunRecords:
+    rows = newest_of(runs)
     place = {chip: number for number, chip in enumerate(chips_of(rows))}
     chosen: dict[tuple[Key, str], tuple[Record, Run]] = {}
     for record, run in rows:
         key = record.key, record.device if record.kind == "limit" else ""
         if key not in chosen or place[record.device] < place[chosen[key][0].device]:
             chosen[key] = record, run
-    return list(chosen.values())
+    return tuple(chosen.values())
 
 
 def short_chip(device: str) -> str:

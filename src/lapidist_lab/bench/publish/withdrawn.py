@@ -42,8 +42,12 @@ def without(runs: Sequence[Run], withdrawals: Sequence[Withdrawal]) -> list[Run]
     def stands(record: Record, run: Run) -> bool:
         return not any(withdrawal.covers(record, run) for withdrawal in withdrawals)
 
+    touched = {withdrawal.run for withdrawal in withdrawals}
     return [
-        replace(run, records=tuple(record for record in run.records if stands(record, run))) for run in runs
+        replace(run, records=tuple(record for record in run.records if stands(record, run)))
+        if run.name in touched
+        else run
+        for run in runs
     ]
 
 
