@@ -66,7 +66,7 @@ SMOKE := tests/test_house.py tests/test_names.py tests/test_docs.py tests/docs t
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_overlap.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
-# Of surveys, the I-th of N parts: make surveys PART=2/6
+# Of surveys, the I-th of N parts: make surveys PART=2/4
 PART ?= 1/1
 
 ANYWHERE := not gpu and not frameworks and not browser and not census and not c_compiler

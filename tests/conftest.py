@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from cases_often import leave_to_surveys
 from survey_parts import part_from
 
 CACHE = "LAPIDIST_CACHE_DIR"  # set one yourself and a second run compiles nothing
@@ -41,8 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", default="1/1", metavar="I/N", help="of surveys, only the I-th of N parts")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out surveys of other parts."""
+    """Leave out surveys of other parts, before `-m` looks at marks."""
+    leave_to_surveys(items)
     part = part_from(config.getoption("--part"))
     kept, others = [], []
     for item in items:

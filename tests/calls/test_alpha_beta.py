@@ -53,6 +53,7 @@ def operands(rng: np.random.Generator, form: str) -> tuple[Any, Any, Any, dict[s
     return a, b, c, {"scale_a": whole(rng, (40,), "float32")} if form == "factors" else {}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("with_c", [True, False], ids=["C", "no C"])
 @pytest.mark.parametrize("form", ["matrices", "batches", "factors", "gathered"])
 def test_other_numbers_take_the_plan_and_the_binary(

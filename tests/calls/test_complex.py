@@ -97,6 +97,7 @@ def test_a_real_operand_that_is_transposed_or_a_vector(device: str) -> None:
     )
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.usefixtures("way")
 def test_batches_and_vectors(device: str) -> None:
@@ -119,6 +120,7 @@ def test_batches_and_vectors(device: str) -> None:
             same(lapidist.matmul(x, y, device=device), x @ y)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.usefixtures("way")
 def test_what_is_zero_is_not_read(device: str) -> None:
@@ -131,6 +133,7 @@ def test_what_is_zero_is_not_read(device: str) -> None:
     same(lapidist.gemm(a, b, out, beta=1j, out=out, device=device), a @ b + 1j * c)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.usefixtures("way")
 def test_c_of_any_layout(device: str) -> None:
@@ -192,6 +195,7 @@ def test_no_kernel_packs_again_what_a_launch_has_widened(b: Numbers, monkeypatch
     assert plan.plan.problem.b.alignment == 16
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize(("n", "dtype"), in_turns([65, 32, 1], TYPES))
 def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -> None:
@@ -208,6 +212,7 @@ def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -
         assert (half[of(np.ones((n, n))) == 0] == 7).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("triangle", [None, "lower", "upper"])
 def test_gram_into_memory_with_steps(device: str, triangle: Any) -> None:
@@ -304,6 +309,7 @@ def test_refusals_of_kernels() -> None:
 SQUARES = [Square(32, 4, 4, 16), Square(32, 4, 2, 16, 4), Square(64, 4, 4, 16), Square(64, 4, 4, 16, 8)]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("square", "dtype", "k"), in_turns(SQUARES, TYPES, [150, 35]))
 def test_every_square(square: Square, dtype: Any, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole ones and parts, and k that leaves some blocks without a step."""

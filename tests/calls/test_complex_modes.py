@@ -147,6 +147,7 @@ def pointers(arrays: list[Numbers], **more: Any) -> lapidist.Pointers:
     return lapidist.Pointers(addresses, (rows, columns), arrays[0].dtype.name, (row, col), **more)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize(
     ("ops", "alpha", "beta", "layouts", "real", "dtype"),

@@ -56,6 +56,7 @@ def flat(results: Any) -> list[Any]:
     return [array for each in results for array in flat(each)]
 
 
+@pytest.mark.often(3)
 @PLACES
 @COPIES
 @pytest.mark.parametrize("what", PLANS)

@@ -57,6 +57,7 @@ def any_range(a: Any, b: Any, c: Any = None, **more: Any) -> Any:
 EXTENTS = [(40, 48, 300), (33, 65, 257), (1, 1, 512), (128, 5, 256)]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("extents", "trans_a", "trans_b"), in_turns(EXTENTS, [False, False, True, True], [False, True])
 )
@@ -109,6 +110,7 @@ def test_spans_that_slices_do_not_hold(rng: np.random.Generator, with_c: bool) -
     assert np.array_equal(emulated(a, b, **more), plain)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, 1e-38, 1e-44])
 def test_values_beyond_slices(rng: np.random.Generator, value: float) -> None:
     a, b = rng.uniform(-1, 1, (20, 300)).astype(np.float32), rng.uniform(-1, 1, (300, 24)).astype(np.float32)
@@ -147,6 +149,7 @@ def drawn(rng: np.random.Generator, phi: float, *shape: int) -> Any:
     return ((rng.uniform(-0.5, 0.5, shape)) * np.exp(phi * rng.standard_normal(shape))).astype(np.float32)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("phi", [0.0, 1.0, 2.0, 4.0])
 def test_pieces_hold_what_slices_do_not(rng: np.random.Generator, phi: float) -> None:
     """As near as the float32 sum of one element after the other is, which has other bits."""
@@ -166,6 +169,7 @@ def by_pieces_alone(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any) -> Any:
         return any_range(a, b)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("side", ["a", "b", "neither"])
 def test_halves_hold_lines_six_binades_below_their_largest(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, side: str
@@ -188,6 +192,7 @@ def test_halves_hold_lines_six_binades_below_their_largest(
     assert np.all(np.abs(found - exact) <= proven(k) * magnitudes)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("below", [13, 28, 29, 33, 60, 140])
 def test_small_numbers_of_lines_that_halves_hold(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, below: int
@@ -237,6 +242,7 @@ def test_graded_lines_and_steps(rng: np.random.Generator) -> None:
     assert np.all(np.abs(found - exact) <= proven(300) * magnitudes)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("value", [3e38, 1e-38, 1e-44])
 def test_pieces_of_the_largest_and_least_numbers(rng: np.random.Generator, value: float) -> None:
     a, b = rng.uniform(-1, 1, (20, 300)), rng.uniform(-1, 1, (300, 24)).astype(np.float32)
@@ -252,6 +258,7 @@ def test_pieces_of_the_largest_and_least_numbers(rng: np.random.Generator, value
     assert np.all(within[finite])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e-35])
 def test_what_pieces_do_not_hold_either(rng: np.random.Generator, value: float) -> None:
     """The product of float32 takes the place of the result, bit for bit."""
@@ -302,6 +309,7 @@ def test_vectors_and_the_host(rng: np.random.Generator, precision: Any) -> None:
         assert np.all(np.abs(found - exact) <= product_bound(precision, 400) * magnitudes)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("shared", [False, True])
 @BOTH
 def test_batches(rng: np.random.Generator, precision: str, shared: bool) -> None:

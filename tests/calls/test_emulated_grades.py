@@ -64,6 +64,7 @@ def graded(rng: np.random.Generator, kind: str) -> tuple[Any, Any]:
     return a.astype(np.float32), b.astype(np.float32)
 
 
+@pytest.mark.often(2)
 @BOTH
 @pytest.mark.parametrize("kind", ["usual", "lines", "steps", "both", "anywhere", "cancelling"])
 def test_grade_a(rng: np.random.Generator, kind: str, precision: str) -> None:
@@ -76,6 +77,7 @@ def test_grade_a(rng: np.random.Generator, kind: str, precision: str) -> None:
     assert falls_back == (precision == FAST and kind in ("steps", "both", "anywhere"))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("phi", "k"), in_turns([0.0, 0.5, 1.0, 2.0, 4.0], [256, 1000]))
 @BOTH
 def test_inputs_of_many_sizes(rng: np.random.Generator, precision: str, phi: float, k: int) -> None:
@@ -92,6 +94,7 @@ def test_inputs_of_many_sizes(rng: np.random.Generator, precision: str, phi: flo
 SPECIAL = [np.inf, -np.inf, np.nan, 3.4e38, 1e-38, 1e-42, 1.4e-45, 0.0, -0.0]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("value", "side"), in_turns(SPECIAL, ["a", "b", "both"]))
 @BOTH
 def test_special_numbers(rng: np.random.Generator, precision: str, value: float, side: str) -> None:
@@ -113,6 +116,7 @@ def test_special_numbers(rng: np.random.Generator, precision: str, value: float,
     assert off[finite].all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("layout", "start", "precision"), in_turns(["rr", "rc", "cr", "cc"], [0, 1, 3], [FAST, ANY])
 )

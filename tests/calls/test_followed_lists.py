@@ -50,6 +50,7 @@ def same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one.astype(np.float64), other.astype(np.float64))
 
 
+@pytest.mark.often(2)
 @PLACES
 @pytest.mark.parametrize("each", [False, True], ids=["for all", "for each"])
 def test_operands_for_all_or_for_each(rng: np.random.Generator, device: str | None, each: bool) -> None:
@@ -92,6 +93,7 @@ def test_several_results_in_new_arrays_and_in_those_given(
         same(of_place, [each[place] for each in expected])
 
 
+@pytest.mark.often(2)
 @PLACES
 @pytest.mark.parametrize("epilogue", [epilogues.swiglu, epilogues.quantise_e4m3_groups], ids=str)
 def test_pairs_and_quantised_results(rng: np.random.Generator, device: str | None, epilogue: Any) -> None:

@@ -64,6 +64,7 @@ def quantised(values: Any) -> tuple[Any, Any]:
     return small.reshape(len(values), columns + -columns % 128)[:, :columns], factors
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("columns", [256, 200], ids=["whole groups", "cut groups"])
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 def test_rows_are_quantised(rng: np.random.Generator, place: dict[str, Any], columns: int) -> None:
@@ -81,6 +82,7 @@ def test_rows_are_quantised(rng: np.random.Generator, place: dict[str, Any], col
         assert (array[BEHIND].astype("f8") == UNTOUCHED).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 def test_counted_rows_are_quantised(rng: np.random.Generator, place: dict[str, Any]) -> None:
     counts, dtype = np.array([0, 5, 40, 17], np.int64), dtype_at(place)
@@ -95,6 +97,7 @@ def test_counted_rows_are_quantised(rng: np.random.Generator, place: dict[str, A
         assert (factors[group, count:] == UNTOUCHED).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 @pytest.mark.parametrize("extent", ["m", "n"])
 def test_further_results(rng: np.random.Generator, place: dict[str, Any], extent: str) -> None:
@@ -121,6 +124,7 @@ def test_further_results(rng: np.random.Generator, place: dict[str, Any], extent
     assert (slope[behind] == UNTOUCHED).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 def test_gradients_of_weights_are_reduced(rng: np.random.Generator, place: dict[str, Any]) -> None:
     """Where k is cut, all of D is there."""

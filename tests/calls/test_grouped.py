@@ -52,6 +52,7 @@ def test_lengths_are_not_those_of_the_plan(rng: np.random.Generator, name: str, 
         require_right(product, out)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", [None, "mma", "simt"])
 @pytest.mark.parametrize("sizes", [(1, 40), (24, 1), (1, 1)])
 def test_one_row_or_column(rng: np.random.Generator, kernel: str | None, sizes: tuple[int, int]) -> None:
@@ -80,6 +81,7 @@ def halves(acc: Pair):  # type: ignore[no-untyped-def]
     return acc[0] * lapidist.relu(acc[1])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 def test_epilogues_have_operands_of_each_group(rng: np.random.Generator, place: dict[str, Any]) -> None:
     dtype = np.float32 if place.get("kernel") in OF_SINGLES else np.float16
@@ -115,6 +117,7 @@ FORMS_OFTEN = [("wgmma", "strips"), ("wgmma", "lines"), ("mma", "one"), ("mma", 
 FORMS_OFTEN += [("host", kind) for kind in FACTORS]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "kind"), in_turns(IDS[:3], FACTORS, often=FORMS_OFTEN, share=1))
 def test_factors_of_each_group(rng: np.random.Generator, name: str, kind: str) -> None:
     k, place = 272, PLACES[IDS.index(name)]
@@ -138,6 +141,7 @@ def test_factors_of_each_group(rng: np.random.Generator, name: str, kind: str) -
     assert np.array_equal(gathered[:LAST], found[:LAST])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", *OF_SINGLES])
 def test_tokens_by_their_indices(rng: np.random.Generator, place: dict[str, Any]) -> None:
     dtype = np.float32 if place.get("kernel") in OF_SINGLES else np.float16
@@ -150,6 +154,7 @@ def test_tokens_by_their_indices(rng: np.random.Generator, place: dict[str, Any]
     assert np.array_equal(out, expected)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", *OF_SINGLES])
 @pytest.mark.parametrize("behind", [0, -1, 1 << 30])
 def test_indices_behind_the_last_group_are_not_read(
@@ -194,6 +199,7 @@ EMPTY: list[tuple[tuple[int, ...], tuple[int, ...], list[int]]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", [PLACES[0], {"device": "machine"}], ids=["host", "machine"])
 @pytest.mark.parametrize(("a", "b", "ends"), EMPTY)
 def test_nothing_to_add_up(
@@ -205,6 +211,7 @@ def test_nothing_to_add_up(
     assert not ends or not found.any()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 @pytest.mark.parametrize("extent", ["m", "k"])
 def test_alpha_zero_reads_neither_a_nor_b(place: dict[str, Any], extent: str) -> None:
@@ -316,6 +323,7 @@ def test_counted_matrices_of_one_row_may_lie_apart(device: Any) -> None:
     np.testing.assert_array_equal(room, expected)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("place", [PLACES[0], PLACES[2]], ids=["host", "mma"])
 @pytest.mark.parametrize(("of_row", "of_b"), [((), (3, 40)), ((2,), (3, 2, 1))], ids=["lines", "blocks"])
 def test_factors_of_counted_rows(

@@ -21,6 +21,7 @@ def ready(kernel: str, dtype: str, guard: np.ndarray, d: np.ndarray) -> tuple[Pr
     return Prepared(bound, "machine", Choices(None)._replace(kernel=kernel)), bound
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("kernel", "dtype"),
     [("wgmma", "bfloat16"), ("wgmma", "float16"), ("mma", "bfloat16"), ("simt", "float32")],

@@ -125,6 +125,7 @@ def test_columns_that_touch_and_a_transposed_operand() -> None:
         assert (out[here[half]] == product(a.T)[here[half]]).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("walk", "half"), in_turns([walk for walk in WALKS if walk[1] != "float16"], ["lower", "upper"])
 )

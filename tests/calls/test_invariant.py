@@ -45,6 +45,7 @@ def same(first: Array, second: Array) -> None:
 # ---- rows of every kind of call ----
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_rows_alone_in_a_batch_in_a_list_and_in_a_group(rng: np.random.Generator, dtype: Any) -> None:
     a, b = spread(rng, 2, 40, 256, dtype=dtype), spread(rng, 256, 24, dtype=dtype)

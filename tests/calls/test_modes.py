@@ -54,6 +54,7 @@ def test_rows_are_gathered_and_scattered(
     assert np.array_equal(out[others], before[others])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("orders", "shared"), in_turns(["CC", "FC", "CF"], [False, True]))
 def test_the_same_rows_of_every_matrix_of_a_batch(
     rng: np.random.Generator, gemm: Any, shared: bool, orders: str
@@ -119,6 +120,7 @@ def test_one_row_of_many(rng: np.random.Generator, gemm: Any) -> None:
     assert np.isnan(out[[0, 1, 2, 4]]).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("axes", [(0, 2, 1, 3), (2, 0, 1, 3), (3, 1, 2, 0), (0, 1, 2, 3)])
 def test_outputs_are_permuted(rng: np.random.Generator, gemm: Any, axes: tuple[int, ...]) -> None:
     """A permutation is strides: rows are (6, 8), columns (5, 4) of a contiguous array in another order."""
@@ -137,6 +139,7 @@ def test_scalars_in_memory(rng: np.random.Generator, gemm: Any) -> None:
     assert judge(gemm(a, b, c, alpha=alpha, beta=3.0), a, b, c, 2.0, 3.0).ok
 
 
+@pytest.mark.often(2)
 def test_zero_in_memory_reads_nothing(gemm: Any) -> None:
     nan, ones, zero = (
         np.full((8, 8), np.nan, np.float16),
@@ -168,6 +171,7 @@ def test_modes_with_shared_tiles(rng: np.random.Generator) -> None:
 # ---- lists of arrays ----
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("order", ORDERS)
 def test_lists(rng: np.random.Generator, place: dict[str, Any], order: str) -> None:
     """Arrays that lie anywhere; one launch for all, shared tiles or not."""
@@ -214,6 +218,7 @@ def pointers(arrays: list[Array], **more: Any) -> lapidist.Pointers:
     return lapidist.Pointers(addresses, arrays[0].shape, arrays[0].dtype.name, steps, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("count", [3, 4, 9])
 def test_more_addresses_than_a_launch_takes(
     rng: np.random.Generator, place: dict[str, Any], monkeypatch: pytest.MonkeyPatch, count: int

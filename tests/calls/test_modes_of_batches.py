@@ -30,6 +30,7 @@ def rows_of(matrices: Array, index: Array) -> Array:
     return np.stack([matrix[own] for matrix, own in zip(matrices, index, strict=True)])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("orders", "batch", "index"), in_turns(["CC", "CF", "FC"], [3, 1], ["int32", "int64"])
 )
@@ -63,12 +64,14 @@ def test_one_array_by_the_indices_of_many(rng: np.random.Generator, gemm: Any) -
     assert judge(found, tokens[rows], experts[..., cols]).ok
 
 
+@pytest.mark.often(2)
 def test_shared_b_with_columns_of_each_is_not_stacked(rng: np.random.Generator, gemm: Any) -> None:
     a, b, cols = half(rng, 3, 16, 24), half(rng, 24, 40), rng.integers(0, 40, (3, 8))
     found = gemm(a, b, gather_b=cols)
     assert judge(found, a, np.stack([b[:, own] for own in cols])).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("alike", [False, True])
 def test_two_dimensions_of_matrices(rng: np.random.Generator, gemm: Any, alike: bool) -> None:
     """That fold into one, and that do not."""
@@ -90,6 +93,7 @@ def test_no_indices_at_all_may_lie_anyhow(gemm: Any) -> None:
     assert gemm(a, b, gather_b=none).shape == (2, 0, 5, 16)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "more", [{"split_k": 3}, {"schedule": "stream_k"}, {"split_k": 2, "reduction": "cluster"}], ids=str
 )
@@ -102,6 +106,7 @@ def test_own_indices_with_shared_tiles(rng: np.random.Generator, kernel: str, mo
     assert judge(rows_of(out, to), rows_of(a, rows), b).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("axes", [(0, 1, 3, 2, 4), (1, 0, 2, 3, 4), (4, 2, 3, 1, 0)])
 def test_permuted_outputs_in_batches(
@@ -117,6 +122,7 @@ def test_permuted_outputs_in_batches(
     assert judge(out.reshape(3, 48, 20), a, b, c, 1.0, 1.5).ok
 
 
+@pytest.mark.often(2)
 def test_permuted_and_gathered_in_batches(rng: np.random.Generator, gemm: Any) -> None:
     a, b, rows = half(rng, 2, 20, 16), half(rng, 2, 16, 12), rng.integers(0, 20, (2, 24))
     out = np.full((2, 4, 3, 6, 4), np.nan, np.float16).transpose(0, 3, 4, 2, 1)
@@ -213,6 +219,7 @@ def test_gathered_rows_that_touch_start_anywhere(rng: np.random.Generator) -> No
     assert judge(lapidist.gemm(a, b, gather_a=rows, device="machine"), a[rows], b).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("n", [9, 10, 43])
 def test_new_outputs_of_gathered_rows_start_anywhere(rng: np.random.Generator, n: int) -> None:
     """Rows of a narrower type than the operands' start on fewer bytes than those."""

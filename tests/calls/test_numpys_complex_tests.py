@@ -77,6 +77,7 @@ def linear_cases() -> Iterator[Any]:
                 yield pytest.param(kind, name, id=f"{kind.__name__}-{name}", marks=marks)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("kind", "name"), list(linear_cases()))
 def test_decompositions(calls: Calls, kind: type, name: str) -> None:
     getattr(kind(), name)()

@@ -103,6 +103,7 @@ def test_an_odd_stream_of_a_plan_of_lists(device: str | None, out: np.ndarray[An
     assert np.all(out == 7)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("name", ["trans_a", "trans_b", "check_indices"])
 def test_numpys_bools_are_flags(name: str, device: str | None) -> None:

@@ -37,6 +37,7 @@ def test_an_output_that_another_product_uses_is_refused(
     assert np.array_equal(given["out"][0], before)
 
 
+@pytest.mark.often(2)
 @PLACES
 @pytest.mark.parametrize("where", ["columns", "rows", "tiles", "every other row"])
 def test_outputs_side_by_side_in_one_buffer_are_taken(

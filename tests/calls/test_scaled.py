@@ -81,6 +81,7 @@ def test_a_plan_is_found_where_a_bias_follows(a_form: str, b_form: str, output: 
     assert plan.plan.kernel.name == "wgmma"
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("output", ["float32", "bfloat16", "float16"])
 def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generator, output: str) -> None:
     a, b = fresh(rng, (70, 300), E4M3), fresh(rng, (300, 96), E5M2)
@@ -161,6 +162,7 @@ def test_sums_of_bfloat16_are_not_cut_off_as_often(rng: np.random.Generator) -> 
     assert errors[True] <= errors[False] / 4
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("dtype", [E4M3, "bfloat16", "float16"])
 def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generator, dtype: str) -> None:
     a, b = fresh(rng, (40, 150), dtype), fresh(rng, (150, 40), dtype)
@@ -252,6 +254,7 @@ def launched(
     return launch, d, {"a": a, "b": b, **scales}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "sharing", [{"split_k": 2}, {"split_k": 2, "reduction": "cluster"}, {"schedule": "stream_k"}], ids=str
 )

@@ -54,6 +54,7 @@ def test_both_halves_and_each_of_them(device: str, dtype: Any, n: int) -> None:
             assert (half.astype(np.float64) == of(right)).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("triangle", [None, "lower", "upper"])
 def test_no_thread_of_the_mirror_pass_races(triangle: Any) -> None:
     a = whole(2 * MIXED, 16, dtype=np.float16)
@@ -82,6 +83,7 @@ def test_c_alpha_and_beta(device: str) -> None:
     assert (out == right).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("triangle", ["lower", "upper"])
 def test_the_other_half_is_neither_read_nor_written(device: str, triangle: Any) -> None:
@@ -109,6 +111,7 @@ def test_batches_and_any_layout_of_the_output(device: str) -> None:
     assert (columns == np.tril(right[0, 0])).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("triangle", [None, "lower", "upper"])
 @pytest.mark.parametrize("n", [70, *surveyed([5])])

@@ -41,6 +41,7 @@ def test_a_call_is_not_repeated_by_some_of_its_launches(monkeypatch: pytest.Monk
     assert None in kept
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("dtype", [C64, C128])
 def test_small_whole_numbers(device: str, dtype: Any) -> None:

@@ -23,6 +23,7 @@ def test_every_type_and_tier_is_recorded_on_an_h200() -> None:
     assert {case.precision for case in digest.CASES.values()} == {"ieee", TF32, *EMULATIONS}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("case", TINY, ids=str)
 def test_the_machine_gives_the_bits_of_the_card(case: digest.DigestCase) -> None:
     """The machine models the chip's instructions. A planner that chose another order since says so."""

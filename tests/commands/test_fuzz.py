@@ -146,6 +146,7 @@ SABOTAGES = {
 }
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.__name__)
 def test_a_broken_multiply_is_found(
     sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch

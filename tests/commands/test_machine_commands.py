@@ -68,6 +68,7 @@ def test_run_ptx_runs_a_foreign_kernel_on_arrays(module: str, tmp_path: Path) ->
     assert "fma f32" in found.stdout
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -137,6 +138,7 @@ def test_run_ptx_has_budgets(module: str) -> None:
     )
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "options",
     [["--csv", "/proc/x.csv"], ["--html", "/proc/x.html"], ["--record", "/proc"], ["--csv", "/sys"]],

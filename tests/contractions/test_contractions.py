@@ -88,6 +88,7 @@ def test_axes_in_each_of_numpys_forms(axes: Any) -> None:
 # ---- types, places and what passes through ----
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "spec", ["bhqd,bhkd->bhqk", "bqhd,bkhd->bqhk", "abij,cdij->cabd", "i,j->ji", "ij,ij->"]
 )

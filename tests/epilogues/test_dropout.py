@@ -149,6 +149,7 @@ MORE_CASES: list[Made] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("kernel", "dtype", "extents", "more"), [*surveyed_but(CASES, 0, 2, 3, 5, 6, 7), *surveyed(MORE_CASES)]
 )
@@ -264,6 +265,7 @@ SHARES = [0.0, 0.25, 0.3, 0.999999, np.array([0.3]), np.array([0.3], np.float32)
 TYPED = ("simt", "float32"), ("simt", "float64"), ("mma", "bfloat16")
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("typed", "p"), in_turns(TYPED, SHARES))
 def test_p_may_be_a_scalar(rng: np.random.Generator, typed: tuple[str, str], p: Any) -> None:
     """In float32 it is what it is captured as, but for its last place."""

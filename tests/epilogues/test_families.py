@@ -80,6 +80,7 @@ FMA = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("dtype", "extents", "more"), FMA, ids=str)
 def test_simt(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "simt", dtype, extents, **more)
@@ -110,6 +111,7 @@ SGEMM = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("extents", "more"), surveyed_but(SGEMM, 0, 1, 2), ids=str)
 def test_sgemm(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "sgemm", "float32", extents, **more)
@@ -145,6 +147,7 @@ WGMMA_MORE: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("dtype", "extents", "more"),
     [*surveyed_but(WGMMA, 0, 1, 2, 3, 7, 8, 10), *sampled(WGMMA_MORE, share=2)],
@@ -172,6 +175,7 @@ def test_factors_come_first(rng: np.random.Generator, kernel: str) -> None:
 # ---- rows and columns that are elsewhere ----
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", ["simt", "mma", "sgemm"])
 def test_scattered_rows_take_operands_where_they_go(rng: np.random.Generator, kernel: str) -> None:
     dtype = "float32" if kernel != "mma" else "float16"
@@ -185,6 +189,7 @@ def test_scattered_rows_take_operands_where_they_go(rng: np.random.Generator, ke
     np.testing.assert_array_equal(d[rest], before[rest])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", ["simt", "mma", "sgemm"])
 def test_gathered_rows_and_permuted_outputs(rng: np.random.Generator, kernel: str) -> None:
     dtype = "float32" if kernel != "mma" else "float16"
@@ -310,6 +315,7 @@ def test_nan_is_as_numpy_has_it(kernel: str) -> None:
     np.testing.assert_array_equal(d, [[np.nan] * 2, [np.nan] * 2, [np.inf] * 2])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("dtype", surveyed_but(list(READS), *range(0, len(READS), 3)))
 def test_every_type_of_an_operand(dtype: str) -> None:
     """Every byte, or as many numbers."""
@@ -373,6 +379,7 @@ BIASED: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("kernel", "dtype", "more"), surveyed_but(BIASED, 1, 2, 3), ids=str)
 def test_a_bias_gives_the_bits_of_one_that_is_c(
     rng: np.random.Generator, kernel: str, dtype: str, more: dict[str, Any]
@@ -401,6 +408,7 @@ OFTEN = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "out_dtype"), in_turns(WRITTEN_OUT, BOUNDS, often=OFTEN, share=1))
 def test_a_short_function_is_written_out(rng: np.random.Generator, name: str, out_dtype: str) -> None:
     """For all sums of a thread."""

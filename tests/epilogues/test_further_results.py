@@ -149,6 +149,7 @@ FMA: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("dtype", "extents", "more"), surveyed_but(FMA, 0, 1, 2, 3, 5), ids=str)
 def test_simt(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "simt", dtype, extents, **more)
@@ -164,6 +165,7 @@ MMA: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("dtype", "extents", "more"), MMA, ids=str)
 def test_mma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "mma", dtype, extents, **more)
@@ -202,6 +204,7 @@ WGMMA_MORE: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("extents", "more"), surveyed_but([*WGMMA, *WGMMA_MORE], 0, 1, 2, 7), ids=str)
 def test_wgmma(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> None:
     alone = {} if "split_k" in more or "schedule" in more else {"split_k": 1}
@@ -279,6 +282,7 @@ def test_outputs_of_8_bits(
         same((found,), (expected,))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("function", [epilogues.quantise_int8, epilogues.quantise_int8_groups], ids=str)
 def test_one_column_lies_by_rows(rng: np.random.Generator, function: Any, batch: tuple[int, ...]) -> None:

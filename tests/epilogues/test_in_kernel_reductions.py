@@ -140,6 +140,7 @@ ALL_WAYS = [PLAIN, *WAYS, *MORE_WAYS]
 OFTEN, LATER = range(1 + len(WAYS)), range(1 + len(WAYS), len(ALL_WAYS))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("name", "way"),
     [
@@ -242,6 +243,7 @@ def test_a_tile_of_half_a_group_is_refused(rng: np.random.Generator) -> None:
     same(found, lapidist.gemm(a, b, epilogue=of_columns(row=row)))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("function", [of_columns, of_rows], ids=lambda each: each.function.name)
 @pytest.mark.parametrize("rows", [1, 17, *surveyed([3, 48])])
 def test_few_rows(rng: np.random.Generator, rows: int, function: Any) -> None:
@@ -252,6 +254,7 @@ def test_few_rows(rng: np.random.Generator, rows: int, function: Any) -> None:
     same(found, lapidist.gemm(a, b, epilogue=given))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("function", [of_columns, of_rows], ids=lambda each: each.function.name)
 @pytest.mark.parametrize(("how", "shape"), LEAVING, ids=str)
 def test_others_leave_each_value(rng: np.random.Generator, how: Any, shape: Any, function: Any) -> None:
@@ -299,6 +302,7 @@ def test_a_function_says_what_may_be_joined() -> None:
     assert neighbours == [JOINED // 2, JOINED]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("batch", "rows"), [(20, 1), (6, 4), (2, 40), (3, 16)])
 def test_a_batch_that_shares_b_has_sums_of_each_matrix(batch: int, rows: int) -> None:
     """Stacked, it is one product; lanes must not join rows of two matrices. Sums of rows may stay stacked."""

@@ -201,6 +201,7 @@ def test_of_whole_numbers(
     check(rng, narrowing, kernel, dtype, extents, **alone, **more)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), KERNELS[::5], ids=str)
 def test_of_as_many_columns(
     rng: np.random.Generator, kernel: str, dtype: str, extents: Any, more: dict[str, Any]
@@ -208,6 +209,7 @@ def test_of_as_many_columns(
     check(rng, keeping, kernel, dtype, extents, **more)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", ["simt", "mma", "wgmma"])
 def test_swiglu_is_within_the_bound(rng: np.random.Generator, kernel: str) -> None:
     dtype = numpy_dtype("float32" if kernel == "simt" else "bfloat16")
@@ -217,6 +219,7 @@ def test_swiglu_is_within_the_bound(rng: np.random.Generator, kernel: str) -> No
         assert judge_finished(d, function, {}, a, b, alpha=0.3).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", ["simt", "mma", "sgemm"])
 def test_gathered_rows(rng: np.random.Generator, kernel: str) -> None:
     dtype = "float16" if kernel == "mma" else "float32"

@@ -274,6 +274,7 @@ def test_every_way_out(
     check(rng, function, kernel, dtype, extents, **alone(kernel, more), **more)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("function", FUNCTIONS[1:], ids=lambda each: each.function.name)
 def test_every_kind(rng: np.random.Generator, function: Any) -> None:
     check(rng, function, "mma", "bfloat16", (40, 264, 32), with_c=True)
@@ -320,6 +321,7 @@ PASSES = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("then", "shape"), PASSES, ids=str)
 def test_sums_of_blocks_are_summed(rng: np.random.Generator, then: str, shape: tuple[int, int, int]) -> None:
     made = lapidist.epilogue(lambda acc: (acc, getattr(lapidist, then)(acc)))

@@ -35,6 +35,7 @@ def of_instruction(name: str) -> list[Case]:
     return [case for case in CASES if instruction_of(case) == name]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
 def test_the_chip_agrees(instruction: str) -> None:
     def agrees(case: Case) -> None:

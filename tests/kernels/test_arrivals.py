@@ -190,6 +190,7 @@ MUTANTS: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_fence_and_the_order_of_flags_are_needed(rng: np.random.Generator, name: str) -> None:
     ranks = all_ranks(rng, 2, 64, 64, CONFIGS["one warpgroup"])

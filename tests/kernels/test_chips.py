@@ -65,6 +65,7 @@ def test_every_chip_is_given_a_plan(math: str, device: Device) -> None:
 EVERY_OTHER = list(zip(SIMT_CONFIGS[::2], cycle(["rr", "cc", "rc", "cr"]), strict=False))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("config", "layouts"), in_turns(SIMT_CONFIGS, ["rr", "rc", "cr", "cc"], often=EVERY_OTHER)
 )

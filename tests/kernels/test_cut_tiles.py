@@ -130,6 +130,7 @@ def test_patches_are_not_held_for_parts(rng: np.random.Generator) -> None:
     require_right(product, found)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("lengths", "sms", "slots"),
     [

@@ -77,6 +77,7 @@ def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, exten
         require_right(product, run_sanitized(product, kernel, config, seed))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("turned", "extent", "kernel"),
     in_turns(product([False, True], repeat=2), ["m", "n", "k"], ["mma", "simt", "sgemm"]),
@@ -149,6 +150,7 @@ def test_beta_and_c_of_rows(rng: np.random.Generator, kernel: str, dtype: str) -
     assert (out[last:] == UNTOUCHED).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("kernel", "dtype"), [("wgmma", "float16"), ("mma", "float16"), ("sgemm", "float32")]
 )

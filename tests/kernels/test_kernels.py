@@ -171,6 +171,7 @@ def test_vectors_are_as_wide_as_the_lesson_says() -> None:
     assert not share("double_buffer").widths["ldgsts"]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", ["shared_tile", "large_tile", "double_buffer"])
 def test_barriers_a_step(name: str) -> None:
     """Two to fill and drain one buffer, one with two buffers."""

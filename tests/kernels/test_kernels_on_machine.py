@@ -101,6 +101,7 @@ def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None
         assert judge(out, a, b, precision=precision_of(math), unit=kernel.unit).ok
 
 
+@pytest.mark.often(8)
 @pytest.mark.parametrize(("kernel", "math"), PLAIN_SURVEYED, scope="module")
 def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
     m, n, k = WITH_C
@@ -124,6 +125,7 @@ def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> 
     assert judge(out, a, b, c, alpha, beta, precision=precision_of(math), unit=kernel.unit).ok
 
 
+@pytest.mark.often(12)
 @pytest.mark.parametrize(("kernel", "math"), SURVEYED, scope="module")
 def test_integers_are_exact_and_nan_in_c_is_not_read(
     rng: np.random.Generator, kernel: Kernel, math: str
@@ -180,6 +182,7 @@ def test_layouts(rng: np.random.Generator, a_layout: str, b_layout: str, out_lay
     assert judge(out, a, b).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("extent", [35, 36])
 @pytest.mark.parametrize(("name", "math"), [("simt", "float32"), ("mma", "tf32")])
 def test_rows_that_end_inside_of_a_vector(
@@ -209,6 +212,7 @@ def production_configs() -> Iterator[Any]:
                 yield pytest.param(name, math, config, marks=marks, id=f"{name}-{math}-{config}")
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "math", "chosen"), [*production_configs()])
 def test_every_config_of_the_production_kernels(
     rng: np.random.Generator, name: str, math: str, chosen: Config
@@ -275,6 +279,7 @@ def test_alpha_zero_never_reads_a_and_b() -> None:
     assert (lapidist.gemm(nan, nan, alpha=0, device="machine") == 0).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", [*RUNGS_WITH_MAPS, "wgmma", "sgemm"])
 def test_alpha_zero_takes_operands_anywhere(kernel: str) -> None:
     """Where TMA could not read them: no map of theirs reaches the driver, which would refuse it."""

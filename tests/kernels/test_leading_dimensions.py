@@ -61,6 +61,7 @@ def turn_of(kernel: Kernel, math: str) -> int:
 PRODUCTION = [(kernel, math) for kernel, math in TYPED if kernel.kind == "production"]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "kernel", [kernel for kernel in KERNELS if kernel.kind == "production"], ids=lambda kernel: kernel.name
 )
@@ -86,6 +87,7 @@ def test_the_loops_of_blas_by_rungs(kernel: Kernel) -> None:
 SIMT_CONFIGS = [config for config, _ in kernel_named("simt").configs_for("float32")]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("config", surveyed_but(SIMT_CONFIGS, *range(0, len(SIMT_CONFIGS), 2)), ids=str)
 def test_tiles_that_are_wider_than_their_matrix(config: Config) -> None:
     """Lines on 16 bytes that end within a vector, so that each copy is of four elements. Rows or columns that

@@ -45,6 +45,7 @@ def sanitized(config: Config, m: int, n: int, k: int, layout: str, dtype: str, g
     assert np.array_equal(d, (a.astype("f8") @ b.astype("f8")).astype(dtype))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "layout"), in_turns(["mma", "mma, middle"], LAYOUTS))
 def test_halves_in_every_layout(name: str, layout: str) -> None:
     """Whole tiles, whose copies are spread, then a short one; three tiles of k and one besides."""
@@ -60,12 +61,14 @@ def test_halves_at_the_ends(name: str, gap: int, k: int) -> None:
     sanitized(HALF[name], HALF[name].bm - 3, HALF[name].bn - 5, k, "rr", "float16", gap)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "layout"), in_turns(["mma, least", "mma, flat"], LAYOUTS))
 def test_few_doubles_in_every_layout(name: str, layout: str) -> None:
     config = DOUBLE[name]
     sanitized(config, 2 * config.bm - 2, 2 * config.bn - 4, 5 * config.bk + 6, layout, "float64", 0)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "gap"), [("mma, least", 1), ("mma, flat", 1), ("mma", 0), ("mma", 1)])
 def test_doubles_at_the_ends(name: str, gap: int) -> None:
     """On 16 bytes and on 8."""
@@ -73,6 +76,7 @@ def test_doubles_at_the_ends(name: str, gap: int) -> None:
     sanitized(config, config.bm + 1, config.bn - 1, 2 * config.bk + 3, "rr", "float64", gap)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "layout"), in_turns(["mma, small", "mma, middle"], LAYOUTS))
 @pytest.mark.parametrize("gap", [0, 1])
 def test_doubles_at_the_ends_in_the_loop_of_whole_tiles(name: str, layout: str, gap: int) -> None:

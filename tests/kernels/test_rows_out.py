@@ -85,11 +85,13 @@ def test_every_place_in_a_sector(skew: int) -> None:
 WIDTHS = [1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 136]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("n", surveyed_but(WIDTHS, 0, 2, 7, 9, 13))
 def test_widths_around_pieces_patches_and_tiles(n: int) -> None:
     check("bfloat16", tile("bfloat16", 64, 128, 2), (18, n, 20), n + 1 + n % 2, n % 5)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("math", "columns"), in_turns(OUT, (32, 48, 64, 160), leave=[("int8", 48)]))
 def test_patches_of_every_width_in_every_width_of_elements(math: str, columns: int) -> None:
     """Tiles of bytes are counted in 32 columns."""
@@ -97,6 +99,7 @@ def test_patches_of_every_width_in_every_width_of_elements(math: str, columns: i
         check(math, tile(math, 64, columns, 2), (35, 2 * columns + 11, 20), 2 * columns + 11 + skew, skew)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("config", "more"),
     [
@@ -116,6 +119,7 @@ def test_every_way_to_a_tile(config: Config, more: dict[str, Any]) -> None:
     check("bfloat16", config, (140, 203, 130), 205, 3, **more)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("math", "skew"), in_turns(["bfloat16", "float16"], [0, 3, 9]))
 def test_pieces_by_twos_beside_many_sums(math: str, skew: int) -> None:
     """A thread with 192 sums has registers for two pieces at a time, of the four that are its own in a
@@ -125,6 +129,7 @@ def test_pieces_by_twos_beside_many_sums(math: str, skew: int) -> None:
     check(math, by_turns, (150, 203, 20), 205, skew)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "n", "pitch"), [("bfloat16", 25, 32), ("float16", 25, 28), ("tf32", 130, 132), ("int8", 65, 80)]
 )

@@ -43,6 +43,7 @@ def fake(shape: tuple[int, int], strides: tuple[int, int], pointer: int = 0) -> 
     return Operand("x", pointer, shape, strides, "float32", 0, "torch", None)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("m", "n", "k", "layouts", "pad", "skew"),
     [
@@ -164,6 +165,7 @@ def flops(config: Config, k: int) -> int:
     return counts.flops
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("config", [CONFIGS[0], *CONFIGS[2:4], CONFIGS[5]], ids=str)
 def test_zeros_that_fill_up_a_stage_are_not_multiplied(config: Config) -> None:
     """Neither by the slice that k ends in nor by those behind: four steps of k more are their products more,

@@ -41,6 +41,7 @@ def turned(array: Array) -> Array:
     return array.swapaxes(-1, -2).copy().swapaxes(-1, -2)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("a_batch", "b_batch", "m", "n", "k", "beta"),
     [
@@ -97,6 +98,7 @@ def test_lists_of_nothing_go_elsewhere() -> None:
     assert not np.any(lapidist.gemm_lists(empty, wide, device="machine"))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC"])
 def test_rows_are_gathered_and_scattered(rng: np.random.Generator, orders: Any) -> None:
     """Repeated and out of order; rows that no index names stay as they are."""

@@ -41,6 +41,7 @@ def sanitized(config: Config, a: np.ndarray, b: np.ndarray, **sharing: Any) -> n
     return d
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("config", "layouts", "sharing"),
     [
@@ -66,6 +67,7 @@ def test_slices_of_k_meet(
     assert np.array_equal(sanitized(config, a, b, **sharing), a @ b)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("k", [1, 7, 33])
 def test_a_slice_may_have_no_k(rng: np.random.Generator, k: int) -> None:
     a, b = matrix(rng, 20, k, "row"), matrix(rng, k, 40, "row")

@@ -58,6 +58,7 @@ def test_products(rng: np.random.Generator, config: Config, dtype: str, layouts:
         assert np.array_equal(found, (a.astype("f8") @ b.astype("f8")).astype(found.dtype))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_the_same_bits_as_simt(rng: np.random.Generator, dtype: str) -> None:
     """With alpha, and beta C, of which the former is rounded first."""
@@ -111,6 +112,7 @@ def test_sanitized(rng: np.random.Generator, config: Config) -> None:
         assert np.array_equal(out, a @ b + 2 * c)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("dtype", EXACT)
 def test_it_writes_every_type(rng: np.random.Generator, dtype: str) -> None:
     a, b = (drawn(rng, 12, *each, EXACT[dtype]) for each in ((5, 6, "r"), (6, 7, "r")))

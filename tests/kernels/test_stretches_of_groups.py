@@ -121,6 +121,7 @@ def test_parts_are_added(rng: np.random.Generator, way: str, extent: str) -> Non
     require_right(product, found)
 
 
+@pytest.mark.often(2)
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("extent", ["m", "k"])
 @pytest.mark.parametrize("lengths", [ONE, ZIPF, EVEN], ids=["one", "zipf", "even"])

@@ -44,6 +44,7 @@ def test_rungs_in_every_type(kernel: str, math: str) -> None:
     check(multiply(a, lying(b, "col"), kernel=kernel, **more), a, b)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", [*RUNGS[::3], *surveyed(each for each in RUNGS if each not in RUNGS[::3])])
 def test_rungs_read_b_by_rows_where_wgmma_can(kernel: str) -> None:
     a, b, _ = operands("bfloat16", 140, 272, 200)
@@ -56,6 +57,7 @@ def test_rungs_read_b_by_rows_where_wgmma_can(kernel: str) -> None:
 TYPES_AND_GAPS = ("bfloat16", 0), ("bfloat16", 1), ("float16", 3), ("int8", 5), ("tf32", 1)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("typed", "layouts"), in_turns(TYPES_AND_GAPS, ["rr", "rc", "cr", "cc"]))
 def test_the_family_in_every_layout(typed: tuple[str, int], layouts: str) -> None:
     """With a gap no line starts on 16 bytes: all blocks pack the operands, and D leaves by plain stores."""
@@ -76,6 +78,7 @@ def test_c_may_lie_otherwise_and_is_not_read_without_beta() -> None:
 WRITTEN = [(math, out) for math in MATHS for out in element_of(math).outputs]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("math", "out"), [*WRITTEN[::2], *surveyed(WRITTEN[1::2])])
 def test_results_of_every_type_with_c(math: str, out: str) -> None:
     """Of 8 bits, integers stop at the ends of their range; floats round."""
@@ -133,6 +136,7 @@ def test_batches_that_are_packed(typed: tuple[str, str], batches: tuple[tuple[in
     assert packed_bytes(problem)[1] == packs[1] * rows * step
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "shapes", [((9, 1, 8), (9, 8, 1)), ((9, 1, 1), (9, 1, 1)), ((9, 8, 1), (9, 1, 16))], ids=str
 )
@@ -224,6 +228,7 @@ def test_few_rows_are_loaded_alone(few: tuple[int, int, int, int], b_layout: str
     check(d, a, b, alpha=1.0)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("shape", "config", "loaded"),
     [
@@ -329,6 +334,7 @@ def test_results_of_4_bytes_come_to_patches_without_conflicts(kernel: str, math:
     assert counts.shared_store.per_request == 2
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "math"), in_turns(PATCHED, ["float8_e4m3fn", "bfloat16"]))
 def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     """A column of D whose elements touch is one that the family lets leave as such; rungs know rows alone."""

@@ -91,6 +91,7 @@ ALIKE: list[tuple[Config, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("along", "number"), in_turns(["row", "column"], range(len(ALIKE)), share=1))
 def test_one_line_of_c_gives_the_bits_of_a_whole_one(along: str, number: int) -> None:
     """They are of one order of sums."""

@@ -38,6 +38,7 @@ WAYS: list[tuple[str, Config, dict[str, Any], int]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "config", "more", "steps"), surveyed_but(WAYS, 0, 2, 4, 6, 10, 12), ids=lambda value: str(value)
 )

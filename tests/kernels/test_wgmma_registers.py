@@ -42,6 +42,7 @@ def fragments(ptx: str) -> list[tuple[str, ...]]:
     return [tuple(re.findall(r"%r\d+", found)) for found in OF_A.findall(ptx)]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("math", MATHS)
 def test_two_steps_have_registers_of_their_own(math: str) -> None:
     """NVRTC 13.5 had made one step of two, whose registers were loaded while products read them."""

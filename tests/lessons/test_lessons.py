@@ -56,6 +56,7 @@ def test_every_rung_has_a_lesson(name: str) -> None:
     assert found["counts"]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", surveyed_but(NAMES, *range(0, len(NAMES), 5)))
 def test_moments_stand_in_the_kernels_own_lines(name: str) -> None:
     seen = observed(name)
@@ -106,6 +107,7 @@ def test_shared_memory_knows_where_its_values_come_from() -> None:
     assert {int(each.elements[0, 0]) // k for each in of_a} == {0}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "name", ["vector_loads", "async_pipeline", "mma_multistage", *surveyed(["tma_streamk"])]
 )

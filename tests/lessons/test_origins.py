@@ -128,6 +128,7 @@ def witnessed(kernel: Kernel) -> Witness:
     return witness
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", surveyed_but(RUNGS, *range(0, len(RUNGS), 5)), ids=lambda each: each.name)
 def test_every_element_that_a_lesson_names_is_there(kernel: Kernel) -> None:
     """And every one that a lane or a tensor core moves has a name."""

@@ -44,6 +44,7 @@ def test_headers_of_the_standard() -> None:
     assert results("\n".join(blocks), ALL, len(USES)) == [value for _, value in USES.values()]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", surveyed_but(STANDARD_HEADERS, *range(0, len(STANDARD_HEADERS), 3)))
 def test_a_header_stands_alone(name: str) -> None:
     assert result("y[0] = 3;", f"#include <{name}>") == 3

@@ -37,6 +37,7 @@ def run_pipeline(fault: int, **mode: object) -> np.ndarray:
     return sums
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("mode", [{}, *({"sanitize": True, "seed": seed} for seed in SEEDS)], ids=str)
 def test_the_sound_one_is_right(mode: dict[str, object]) -> None:
     assert (run_pipeline(0, **mode) == np.cumsum(ROWS, axis=0)).all()
@@ -61,6 +62,7 @@ BROKEN: dict[str, tuple[tuple[type[MachineFault], ...], str]] = {
 }
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("fault", "name"), list(enumerate(BROKEN, 1)), ids=list(BROKEN))
 def test_each_fault_is_found_and_placed(fault: int, name: str) -> None:
     kinds, words = BROKEN[name]

@@ -89,6 +89,7 @@ REDUCED = {  # threads e, e + 8, ... e + 56 meet at element e, which was zero
 }
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize("operation", REDUCED)
 def test_reductions_that_report_to_a_barrier_of_another_block(
     mode: dict[str, object], operation: str

@@ -46,6 +46,7 @@ def run_file(
 SCRATCH = [0, 0]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("name", "height", "shared"), [("triton_product_80", 32, 8192), ("triton_product_90", 64, 18432)]
 )

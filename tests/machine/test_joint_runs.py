@@ -260,6 +260,7 @@ def test_registers_that_warps_keep_in_two_forms(
     assert isinstance(alone[0], int)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", RUNGS)
 def test_rungs_are_scheduled_as_before(
     name: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch
@@ -286,6 +287,7 @@ def test_warps_behind_a_wait_compute_together(
     assert len(passed) > 8
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("cut", [r"cp\.async\.wait_group\s+\d+;", r"bar\.sync\s+0;"])
 @pytest.mark.parametrize("name", ["async_pipeline", "simt"])
 def test_copies_that_warps_make_together_miss_no_wait(
@@ -344,6 +346,7 @@ def test_stores_that_warps_make_together(
     assert sum(taken for _, _, taken in outcomes)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("case", STORED_TWICE)
 def test_stores_to_global_memory_that_warps_make_together(
     case: str, schedulers: list[FuzzedScheduler], monkeypatch: pytest.MonkeyPatch

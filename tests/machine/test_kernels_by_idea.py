@@ -77,6 +77,7 @@ def heat(**options: Any) -> tuple[Findings, bool]:
 IDEAS = [softmax, layer_norm, histogram, scan, bitonic_sort, heat]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", IDEAS, ids=lambda kernel: kernel.__name__)
 def test_a_kernel_is_right_and_sound(kernel: Callable[..., tuple[Findings, bool]]) -> None:
     found, right = kernel()
@@ -84,6 +85,7 @@ def test_a_kernel_is_right_and_sound(kernel: Callable[..., tuple[Findings, bool]
     assert right
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", IDEAS, ids=lambda kernel: kernel.__name__)
 def test_a_barrier_left_out_is_found(kernel: Callable[..., tuple[Findings, bool]]) -> None:
     found, _ = kernel(without="GRID_BARRIER" if kernel is heat else "BARRIER", seeds=4)

@@ -58,6 +58,7 @@ def test_lanes_in_step_are_a_warning_where_memory_is_volatile(first: str) -> Non
     assert found(REDUCE, KIND="", FIRST=first, SECOND="") == {("race", "error")}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("case", OVERWRITING)
 def test_a_write_to_what_another_lane_reads(case: str) -> None:
     """Whoever read last, and however many did: another lane than the one that writes is among them."""

@@ -92,6 +92,7 @@ def test_every_registered_kernel_is_a_specimen() -> None:
     assert any(specimen.ragged for specimen in wgmma)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("specimen", list(specimens(["wgmma"], ["float16"])), ids=str)
 def test_a_kernel_takes_every_way_to_run_it(specimen: Specimen) -> None:
     variants, config = case_of(specimen).variants, config_of(specimen)

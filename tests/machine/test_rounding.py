@@ -112,6 +112,7 @@ def wanted(operation: str, mode: str, values: list[float], kind: str, near: floa
     return math.copysign(found, 1 if value > 0 else -1)  # of zeros: what is cut off has its sign
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("operation", "kind", "mode"),
     in_turns(["add", "sub", "mul", "div", "fma"], ["f4", "f8"], ["rm", "rp", "rz"], often=OFTEN, share=1),

@@ -199,6 +199,7 @@ def integers(shape: tuple[int, int], dtype: object, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("column_major", [0, 1])
 def test_wmma_kernel(column_major: int, mode: dict[str, object]) -> None:
     a, b, c = integers((16, 48), "f2", 1), integers((48, 16), "f2", 2), np.zeros((16, 16), "f4")
@@ -238,6 +239,7 @@ def wgmma_launch(
     return replace(launch, memory=launch.memory + memory), c, a.astype("f4") @ b.astype("f4")
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("turned", [0, 1])
 def test_wgmma_kernel_with_tma(turned: int, mode: dict[str, object]) -> None:
     launch, c, expected = wgmma_launch(turned)

@@ -54,6 +54,7 @@ def laid_out(array: Array, layout: str) -> Array:
     return spread
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("math", "layouts"), in_turns(TENSOR_MATHS, LAYOUTS))
 def test_every_type_in_every_layout(
     rng: np.random.Generator, math: str, layouts: tuple[str, str, str]
@@ -70,6 +71,7 @@ def test_every_type_in_every_layout(
 WITH_LAYOUTS = list(zip(TENSOR_MATHS, cycle(list(LAYOUTS)[::-1]), strict=False))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("math", "layouts"), [*WITH_LAYOUTS[::2], *surveyed(WITH_LAYOUTS[1::2])])
 def test_no_race_and_nothing_read_outside(
     rng: np.random.Generator, math: str, layouts: tuple[str, str, str]
@@ -112,6 +114,7 @@ def test_cuda_cores_write_every_type_too(rng: np.random.Generator, dtype: str, c
         assert judge(result, a, b, c, -2, 3, unit="fma").ok, output
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("kernel", "output"), [("mma", "float32"), ("mma_multistage", "float16"), ("wmma_shared", "float32")]
 )

@@ -55,6 +55,7 @@ def test_a_value_that_is_dropped_is_no_race(name: str, owner: int) -> None:
     assert rules(SOURCES[name], owner=owner) == set()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("use", CLAMPED_USES.values(), ids=CLAMPED_USES)
 def test_a_value_behind_the_end_that_is_used_is_a_race(use: str) -> None:
     assert "race" in rules(CLAMPED, use=use)

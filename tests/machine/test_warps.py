@@ -44,6 +44,7 @@ MEETINGS = {
 }
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("meet", MEETINGS)
 @pytest.mark.parametrize("body", [IN_SHARED, IN_GLOBAL], ids=["shared", "global"])
 def test_lanes_are_ordered_by_barriers_alone(body: str, meet: str) -> None:

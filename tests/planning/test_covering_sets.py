@@ -78,6 +78,7 @@ def test_members_serve_their_own_shapes(own: ProductClass) -> None:
         assert (found.kernel.name, found.config) == (member.kernel, member.config)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("added", ["nothing", "C", "a row"])
 def test_what_is_compiled_ahead_is_what_serves(added: str) -> None:
     """With another m, n and k: what a class' binaries are compiled with does not tell shapes apart."""
@@ -100,6 +101,7 @@ def test_what_is_compiled_ahead_is_what_serves(added: str) -> None:
 # ---- the order in which k is summed ----
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("own", CLASSES[::5], ids=str)
 def test_the_free_choice_sums_as_the_choice_at_hand(own: ProductClass) -> None:
     for problem in drawn(own):
@@ -129,6 +131,7 @@ def test_columns_tell_what_is_alike_as_sum_orders_do(math: str) -> None:
         assert sum_order_of(best, problem, H200) == sum_order_of(like, problem, H200)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("own", [LAYER, ProductClass("float32", "rr", False, False), SIXTEEN], ids=str)
 def test_it_is_hardly_slower_than_the_free_choice(own: ProductClass) -> None:
     losses = []
@@ -251,6 +254,7 @@ def test_prices_are_found_again() -> None:
     assert found.min() >= 0
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("math", ["bfloat16", "float32", "tf32", "float64", "float8_e4m3fn"])
 def test_whole_tiles_are_found_without_columns(math: str) -> None:
     """The same candidates as where every way is weighed, and settled."""
@@ -275,6 +279,7 @@ def test_whole_tiles_are_found_without_columns(math: str) -> None:
     assert found > 20
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "least"),
     [("float32", 50), ("float64", 50), ("bfloat16", 10), ("tf32", 10), ("float8_e4m3fn", 10)],

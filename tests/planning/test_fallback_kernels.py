@@ -77,6 +77,7 @@ SHARED: list[dict[str, Any]] = [{}, {"schedule": "stream_k"}, {"split_k": 2, "re
 SHARED += [{"split_k": 3, "reduction": "separate"}, {"split_k": 2, "reduction": "cluster"}]
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize("math", ["bfloat16", "float32", "tf32", "float64", "float8_e4m3fn"])
 @pytest.mark.parametrize("choices", SHARED, ids=str)
 def test_all_of_them_are_of_the_same_order(math: str, choices: dict[str, Any]) -> None:

@@ -42,6 +42,7 @@ def calls_of(work: Callable[[Problem], object], problem: Problem) -> int:
     return found
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("math", "layout", "multiple"), CLASSES)
 def test_the_free_choice_takes_few_calls(math: str, layout: str, multiple: int) -> None:
     first, *rest = new_shapes(math, layout, multiple)

@@ -91,6 +91,7 @@ def test_the_order_is_one_for_all_chips_of_an_architecture(math: str, shape: tup
     assert len(set(map(bits_of, plans))) == 1
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("m", "n", "k"), [(96, 256, 4096), (64, 72, 144), (4096, 1040, 520)])
 def test_rows_that_arrive_and_rows_for_owners_have_the_order_of_others(m: int, n: int, k: int) -> None:
     """Fewer kernels store rows at their owners. Where these seemed faster by other parts, rows had those."""
@@ -108,6 +109,7 @@ def test_a_caller_who_exchanged_the_operands_has_the_order_of_d() -> None:
         assert bits_of(make_plan(problem.exchanged(), H200)) == bits_of(make_plan(problem, H200))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("shape", [(2048, 4096), FEW_COLUMNS, (40, 1000), (192, 4104)])
 @pytest.mark.parametrize("math", ["bfloat16", E4M3, TF32, "float32", "float64"])
 def test_groups_of_rows_have_the_order_of_their_product_alone(math: str, shape: tuple[int, int]) -> None:
@@ -167,6 +169,7 @@ def test_whole_tiles_where_they_are_nearly_as_fast_and_parts_of_k_where_they_are
     assert {cut.reduction for cut in cuts if isinstance(cut, Cuts)} == {"cluster", "turnstile"}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("math", ["bfloat16", "float16", E4M3])
 @pytest.mark.parametrize("model", LAYERS)
 def test_one_order_costs_little_on_the_layers_of_models(model: str, math: str) -> None:
@@ -178,6 +181,7 @@ def test_one_order_costs_little_on_the_layers_of_models(model: str, math: str) -
             assert make_plan(problem, H200).predicted_seconds <= (1 + allowed) * free, (m, n, k)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "kinds"),
     [("bfloat16", (NO, NO)), ("float16", (NO, NO)), (E4M3, (NO, NO)), (E4M3, (LINES, LINES))],
@@ -296,6 +300,7 @@ def test_kernels_and_configs_of_any_number_of_rows_give_the_same_bits(
         np.testing.assert_array_equal(bits[0], other)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "beta"), [("bfloat16", 0.0), ("bfloat16", 0.75), (E4M3, 0.0), ("float32", 0.0), ("float64", 0.0)]
 )

@@ -24,6 +24,7 @@ def placed(first: int, row: int, col: int) -> Any:
     return np.lib.stride_tricks.as_strided(room, (ROWS, COLUMNS), (row * col, col))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("first", "row", "col"),
     [(0, COLUMNS, 1), (1, COLUMNS, 1), (2, COLUMNS + 4, 1), (0, COLUMNS + 2, 1), (0, COLUMNS, 2)],

@@ -41,6 +41,7 @@ def test_integers_are_exact(case: Case) -> None:
     assert digest((a @ b).astype(np.int32)) == ANSWERS[str(case)]["digest"]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("case", IN_THE_MACHINE, ids=str)
 def test_the_machine_gives_the_chips_bits(case: Case) -> None:
     a, b = operands(case)

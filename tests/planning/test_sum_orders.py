@@ -157,6 +157,7 @@ APART = {
 }
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", APART)
 def test_different_orders_are_told_apart(name: str, rng: np.random.Generator) -> None:
     math, *pair = APART[name]

@@ -52,6 +52,7 @@ MOST_BUILDS = 84  # of a type: at 0.4 seconds each, one core has them in little 
 DIVISION = 15  # more instructions than one that the assembler makes of it
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("math", ["float16", "bfloat16", "float32", "tf32", "float8_e4m3fn", "int8"])
 def test_few_configurations_serve_ordinary_products(math: str) -> None:
     problems = ordinary(math)
@@ -61,6 +62,7 @@ def test_few_configurations_serve_ordinary_products(math: str) -> None:
     assert 5 < len(builds) <= MOST_BUILDS, Counter(build.kernel for build in builds)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("m", "n", "k", "math", "layouts", "most"),
     [
@@ -318,6 +320,7 @@ def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: 
     assert "has 1 product and takes" in page_of("launch", [found[1]])
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

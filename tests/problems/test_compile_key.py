@@ -79,6 +79,7 @@ def scalars_key(problem: Problem, config: Config, kernel_at: int) -> object:
 AT_HAND = {member.kernel for members in covering_sets.all_sets().values() for member, *_ in members}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("math", "count"), [("bfloat16", 3000), ("float32", 3000), ("float8_e4m3fn", 9000)])
 def test_problems_of_a_kind_differ_in_their_numbers_alone(
     math: str, count: int, monkeypatch: pytest.MonkeyPatch

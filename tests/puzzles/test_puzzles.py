@@ -98,6 +98,7 @@ def test_an_edit_that_no_longer_applies_is_told() -> None:
 OFTEN = [place for place, puzzle in enumerate(PUZZLES) if puzzle.rung != "producer_warp"]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("puzzle", surveyed_but(PUZZLES, *OFTEN), ids=lambda puzzle: puzzle.rung)
 def test_what_is_missing_is_found_where_it_is_missed(puzzle: Puzzle) -> None:
     rule, line = FOUND[puzzle.rung]
@@ -142,6 +143,7 @@ def test_the_last_hint_solves_it(rung: str) -> None:
     assert verdict.solved, str(verdict)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("rung", "old", "new", "count"), COSTLY)
 def test_what_costs_more_than_the_rung_is_not_solved(rung: str, old: str, new: str, count: str) -> None:
     puzzle = puzzle_named(rung)

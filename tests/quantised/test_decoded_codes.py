@@ -31,6 +31,7 @@ CASES = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("format", "more", "of_rows"), CASES)
 def test_codes_are_exact(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, format: str, more: Any, of_rows: bool
@@ -72,6 +73,7 @@ def test_factors_that_scaled_products_have() -> None:
         assert ways.way_of(Rows(8192, 4096), weight, 132) == ("decoded" if weight.group != 64 else "streamed")
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("k", "parts"), [(64, 1), (192, 2), (512, 2), *surveyed([(384, 1)])])
 def test_factors_of_any_span(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, k: int, parts: int

@@ -69,6 +69,7 @@ def on_chips() -> Iterator[Any]:
                 yield pytest.param(chip, *case, decode, marks=[] if often else pytest.mark.survey)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("chip", "format", "more", "dtype", "m", "decode"), list(on_chips()))
 def test_products_are_those_of_decoded_weights(
     rng: np.random.Generator,
@@ -268,6 +269,7 @@ FORMATS = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("config", "case"), in_turns(SKINNY, FORMATS))
 def test_tiles_of_more_columns(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, case: Any

@@ -47,6 +47,7 @@ CASES = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "dtype", "format", "more", "few_rows"), CASES)
 def test_rows_are_gathered_scattered_and_weighed(
     monkeypatch: pytest.MonkeyPatch,

@@ -29,6 +29,7 @@ CASES: list[tuple[str, str, dict[str, Any], int, int, str, bool]] = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_sums_are_divided_by_the_roots_of_mean_squares(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, number: int

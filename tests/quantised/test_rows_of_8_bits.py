@@ -52,6 +52,7 @@ CASES = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("dtype", "format", "more", "m"), CASES)
 def test_products_are_those_of_decoded_weights(
     rng: np.random.Generator, dtype: str, format: str, more: Any, m: int
@@ -104,6 +105,7 @@ def test_chips_without_wgmma_multiply_halves(
 CONFIGS = [(16, 1, 3, 2, 2), (32, 3, 1, 2, 1), (64, 1, 2, 3, 1), (192, 2, 1, 4, 1)]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("config", "dtype"), list(zip(CONFIGS, (E4M3, INT8, E4M3, INT8), strict=True)))
 def test_parts_of_k_and_columns_of_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, dtype: str

@@ -170,6 +170,7 @@ SUMS = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("build", [build for _, build in SUMS], ids=[name for name, _ in SUMS])
 def test_sums_are_right_again_and_again_on_one_workspace(build, reduction, rng) -> None:  # type: ignore[no-untyped-def]

@@ -87,6 +87,7 @@ def test_what_shares_nothing_asks_for_nothing(device: str) -> None:
             lapidist.gemm(a, a, kernel=kernel, device=device, **wanted)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("way", "dtype"), in_turns(WAYS, ["float16", "float32", "float64"]))
 def test_shared_tiles_come_out_right(rng: np.random.Generator, way: str, dtype: str) -> None:
     """Ragged everywhere, k no multiple of the block; alpha and beta must be applied once, by the block that
@@ -106,6 +107,7 @@ def test_shared_tiles_come_out_right(rng: np.random.Generator, way: str, dtype: 
         assert judge(out, a, b, c, -0.5, 2.0).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("way", "seed"), in_turns(WAYS, [1, 2]))
 def test_no_race_and_no_wait_without_end(rng: np.random.Generator, way: str, seed: int) -> None:
     a, b = (
@@ -120,6 +122,7 @@ def test_no_race_and_no_wait_without_end(rng: np.random.Generator, way: str, see
     assert judge(out, a, b, exact=True).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_one_resident_block_is_enough(rng: np.random.Generator, way: str) -> None:
     a, b = (
@@ -135,6 +138,7 @@ def test_one_resident_block_is_enough(rng: np.random.Generator, way: str) -> Non
     assert judge(out, a, b).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("way", ORDERED)
 def test_ordered_reductions_give_the_same_bits(rng: np.random.Generator, way: str) -> None:
     a, b = (
@@ -151,6 +155,7 @@ def test_ordered_reductions_give_the_same_bits(rng: np.random.Generator, way: st
     assert len(found) == 1
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("asked", [{"split_k": 2}, {"split_k": 3, "reduction": "separate"}], ids=str)
 @pytest.mark.parametrize(
     "shapes", [((2, 3, 20, 90), (3, 90, 40)), ((3, 20, 90), (90, 40)), ((5, 20, 90), (5, 90, 40))], ids=str
@@ -175,6 +180,7 @@ AWKWARD = {
 }
 
 
+@pytest.mark.often(5)
 @pytest.mark.parametrize(
     "asked", [{"schedule": "stream_k"}, {"schedule": "stream_k", "avail_sms": 3}, {}], ids=str
 )
@@ -190,6 +196,7 @@ def test_awkward_shapes(rng: np.random.Generator, shape: str, kernel: str, asked
     assert judge(out, a, b, exact=True).ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("way", ["split serial", "stream", "stream parallel"])
 def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> None:
     """Repeated rows of A, columns of B out of order, rows of D scattered; blocks start in any order."""

@@ -137,6 +137,7 @@ def test_without_a_disassembler_ptx_has_to_do(monkeypatch: pytest.MonkeyPatch) -
     assert pace_of(chip("h200"), residence, code) is None
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("name", "math", "ahead"),
     [

@@ -33,6 +33,7 @@ FIRST = [next(each for each in UNITS if each.unit == unit) for unit in ("fma", "
 BYTES = [each for each in UNITS if each.math == "int8"]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "unit",
     [*FIRST, *BYTES, *surveyed(each for each in UNITS if each not in [*FIRST, *BYTES])],
@@ -51,6 +52,7 @@ def test_a_micro_kernel_sums_what_it_counts(unit: Unit) -> None:
     )
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "unit",
     [*FIRST, *BYTES, *surveyed(each for each in UNITS if each not in [*FIRST, *BYTES])],

@@ -170,6 +170,7 @@ def test_few_tiles_are_split_and_many_are_not() -> None:
     assert len(large.kernel.family.options(large.problem, alone, H200, np.array([True])).possible) == 1
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("shape", [(512, 768, 640), (517, 771, 643)], ids=["by fours", "one by one"])
 @pytest.mark.parametrize("place", [0, 2, 3])
 def test_as_many_blocks_fit_as_the_planner_counts_on(place: int, shape: tuple[int, int, int]) -> None:
