@@ -70,6 +70,27 @@ def test_sums_are_divided_by_norms(torch: Any, format: str, more: Any, dtype: st
         assert bool(((found - exact).abs() <= allowed).all()), (m, k, n)
 
 
+def test_out_lies_as_it_likes(torch: Any) -> None:
+    """Also in a graph, and where many rows are multiplied by the decoded weight."""
+    packed = quantised.pack(torch.randn(512, 72, device="cuda"), "int4", group=128)
+    for m in (1, 40, 600):
+        x = torch.randn(m, 512, device="cuda").bfloat16()
+        whole = torch.full((m, 160), 7.0, device="cuda", dtype=torch.bfloat16)
+        expected, out = lapidist.matmul(x, packed), whole[:, 1:145:2]
+        assert lapidist.matmul(x, packed, out=out) is out
+        graph = torch.cuda.CUDAGraph()
+        out.zero_()
+        with torch.cuda.graph(graph):
+            lapidist.matmul(x, packed, out=out)
+        graph.replay()
+        assert torch.equal(out, expected)
+        assert bool((whole[:, :145:2] == 7).all() and (whole[:, 145:] == 7).all())
+        relu = lapidist.epilogues.relu()
+        by_columns = torch.empty(72, m, device="cuda", dtype=torch.bfloat16).T
+        lapidist.matmul(x, packed, out=by_columns, epilogue=relu)
+        assert torch.equal(by_columns, lapidist.matmul(x, packed, epilogue=relu))
+
+
 def test_x_follows_the_order_of_activations(torch: Any) -> None:
     """Groups of a checkpoint of desc_act; in a graph, too, which takes what x has then."""
     words = torch.randint(-(2**31), 2**31 - 1, (25, 40), dtype=torch.int32, device="cuda")

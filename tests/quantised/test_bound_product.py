@@ -84,6 +84,36 @@ def test_odd_columns_and_an_output_of_the_caller() -> None:
     assert np.all(room[:, 71:] == 7)
 
 
+OUTS = {
+    "columns are left": lambda: np.zeros((5, 80), "f2")[:, :64],
+    "by columns": lambda: np.zeros((64, 5), "f2").T,
+    "steps in rows": lambda: np.zeros((5, 128), "f2")[:, ::2],
+    "backwards": lambda: np.zeros((10, 64), "f2")[::-2],
+}
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+@pytest.mark.parametrize("layout", OUTS)
+def test_out_lies_as_it_likes(layout: str, device: str | None) -> None:
+    rng = np.random.default_rng(7)
+    packed = quantised.pack(rng.standard_normal((128, 64)).astype("f4"), "int4", group=32)
+    x, bias = rng.standard_normal((5, 128)).astype("f2"), rng.standard_normal(64).astype("f2")
+    for more in ({}, {"bias": bias}, {"epilogue": epilogues.relu()}):
+        out = OUTS[layout]()
+        whole = out.base.copy()
+        assert quantised.matmul(x, packed, out=out, device=device, **more) is out
+        assert np.array_equal(out, quantised.matmul(x, packed, device=device, **more))
+        out[...] = 0
+        assert np.array_equal(out.base, whole), "what lies between was written"
+    out = OUTS[layout]()
+    out.flags.writeable = False
+    with pytest.raises(LapidistError, match="out: must be writable"):
+        quantised.matmul(x, packed, out=out, device=device)
+    repeated = np.lib.stride_tricks.as_strided(np.zeros(64, "f2"), (5, 64), (0, 2))
+    with pytest.raises(LapidistError, match="out: each element must have its own memory"):
+        quantised.matmul(x, packed, out=repeated, device=device)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     packed = quantised.pack(np.ones((64, 8)), "int8")
     x = np.ones((2, 64), np.float16)

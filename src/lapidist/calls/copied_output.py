@@ -34,22 +34,30 @@ def is_written_by_copy(call: Call) -> bool:
 
 
 def by_copy(call: Call, multiplied: Callable[[Call], Any]) -> Any:
-    """The product in a contiguous copy of the output, which keeps what no result is written to. Then the
-    copy goes to the output, on the framework's current stream.
-    """
+    """The product of a call whose output is written so."""
     out = first_of(call.out)
     require_no_copy_on_another_stream(call.stream, False, True)
+    several = isinstance(call.out, tuple)
+    result = through_copy(
+        out, lambda fresh: multiplied(replace(call, out=(fresh, *call.out[1:]) if several else fresh))
+    )
+    return (out, *result[1:]) if isinstance(result, tuple) else out
+
+
+def through_copy(out: Any, multiplied: Callable[[Any], Any]) -> Any:
+    """The results in a contiguous copy of the output, which keeps what none is written to. Then the copy
+    goes to the output, on the framework's current stream.
+    """
     operand = operand_of(out, "out")
     argument_rules.require_no_gradient(operand)
     argument_rules.require_distinct_elements(operand)
     fresh = contiguous_copy(out) if operand.framework == "torch" else out.copy("C")
-    several = isinstance(call.out, tuple)
-    result = multiplied(replace(call, out=(fresh, *call.out[1:]) if several else fresh))
+    result = multiplied(fresh)
     if operand.framework == "torch":
         out.copy_(fresh)
     else:
         out[...] = fresh
-    return (out, *result[1:]) if isinstance(result, tuple) else out
+    return result
 
 
 def contiguous_copy(tensor: Any) -> Any:

@@ -13,18 +13,19 @@ from lapidist.backends.backend import Backend
 from lapidist.backends.host_product import HostProduct
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.bound import Bound
+from lapidist.calls.copied_output import through_copy
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_array
 from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, StrideError, shown
 from lapidist.frameworks.arrays import Operand, operand_of
-from lapidist.frameworks.host_arrays import on_host
+from lapidist.frameworks.host_arrays import is_odd, on_host
 from lapidist.frameworks.new_arrays import fresh
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import ROWS
 from lapidist.quantised import decoded_codes, packed_weight
 from lapidist.quantised import product as plain
-from lapidist.quantised.activations import Activations, activations_of
+from lapidist.quantised.activations import Activations, activations_of, in_rows
 from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, unpack
 from lapidist.quantised.ways import FOLDED, Way, way_on
@@ -40,7 +41,12 @@ REFUSED: dict[str, Any] = {
 def matmul(
     x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, *, epilogue: Any = None, **more: Any
 ) -> Any:
-    """As in lapidist.quantised."""
+    """As in lapidist.quantised. Kernels write rows one after another: another `out` gets a copy."""
+    if is_array(out) and not is_odd(out):
+        target = operand_of(out, "out")
+        if target.writable and not in_rows(target):
+            through_copy(out, lambda fresh: matmul(x, weight, bias, fresh, epilogue=epilogue, **more))
+            return out
     if epilogue is None:
         return plain.product(x, weight, bias, out, **more)
     scale_a, out_dtype, norm = (more.pop(name, None) for name in ("scale_a", "out_dtype", "norm_eps"))

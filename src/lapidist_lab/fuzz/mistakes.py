@@ -25,7 +25,7 @@ ODD_VALUES: dict[str, tuple[Any, ...]] = {
     "acc_dtype": ("int8", "nonsense", 3, "tf32"),
     "precision": ("fp32", None, 3, [], "TF32"),
     "promote": ("yes", 1, 0.5),
-    "device": ("tpu", -2, 1.5, b"gpu", [0], "gpu:0"),
+    "device": ("tpu", -2, 1.5, b"gpu", [0], "gpu:one"),
     "mode": ("x", 3, "strided", ()),
     "kernel": ("nope", 99, 0, 2.5, -1, "", []),
     "config": (3, "64x64", (64, 64)),
