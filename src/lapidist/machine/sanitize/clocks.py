@@ -69,11 +69,18 @@ class Message:
 
 
 class Packed:
-    """A message at rest: of all warps only those of which it knows something, as mostly these are few."""
+    """A message at rest, which never changes: several places may hold one. Of all warps it has only those of
+    which it knows something, as mostly these are few."""
 
-    def __init__(self) -> None:
-        self.columns, self.moments = np.zeros(0, np.int64), np.zeros((1 + LEVELS + 2, 0), np.int32)
-        self.lanes: dict[int, Array] = {}
+    __slots__ = ("columns", "lanes", "moments")
+
+    def __init__(self, message: Message) -> None:
+        self.columns = np.flatnonzero(message.moments.any(axis=0))
+        self.moments, self.lanes = message.moments[:, self.columns], dict(message.lanes)
+
+    @property
+    def is_empty(self) -> bool:
+        return not len(self.columns) and not self.lanes
 
     def message(self, agents: int) -> Message:
         moments = np.zeros((1 + LEVELS + 2, agents), np.int32)
@@ -81,13 +88,13 @@ class Packed:
         ends = (int(self.columns[0]), int(self.columns[-1]) + 1) if len(self.columns) else (0, 0)
         return Message(moments, dict(self.lanes), *ends)
 
-    def join(self, other: Message) -> None:
-        joined = other
-        if len(self.columns):
-            joined = self.message(len(other.vector))
-            joined.join(other)
-        self.columns = np.flatnonzero(joined.moments.any(axis=0))
-        self.moments, self.lanes = joined.moments[:, self.columns], dict(joined.lanes)
+    def joined(self, other: Packed, agents: int) -> Packed:
+        """What both know."""
+        if other is self or other.is_empty or self.is_empty:
+            return self if other.is_empty else other
+        message = self.message(agents)
+        message.join(other.message(agents))
+        return Packed(message)
 
 
 class Clocks:
@@ -199,10 +206,13 @@ class Clocks:
         moments = self.row(warp).lanes.get(other)
         return moments is not None and lane >= 0 and bool(moments[lane] >= moment)
 
-    def see(self, warp: int, message: Message, level: int) -> None:
+    def see(self, warp: int, message: Packed, level: int) -> None:
         """Note the message that a relaxed load of a scope has read."""
-        seen = self.observed.setdefault(warp, np.zeros((LEVELS, self.agents), np.int32))
-        np.maximum(seen[level - 1], message.vector, out=seen[level - 1])
+        seen = self.observed.get(warp)
+        if seen is None:
+            seen = self.observed[warp] = np.zeros((LEVELS, self.agents), np.int32)
+        known = seen[level - 1, message.columns]
+        seen[level - 1, message.columns] = np.maximum(known, message.moments[0])
 
     def fence(self, warp: int, level: int) -> None:
         """Apply a memory fence: what relaxed loads observed becomes known, what is known may be published

@@ -61,17 +61,21 @@ class Ordered:
         if not isinstance(address, Address):
             return
         opcode = self.m.program.kernel.instructions[site].opcode
+        acquires, releases = kind in ("acquire", "acq_rel"), kind in ("release", "acq_rel")
+        left: list[Packed] | None = None
         for position in np.unique(address.base.astype(np.int64) + offset).tolist():
             place = position if address.space == "global" else -1 - position
             if opcode in ("ld", "atom"):
-                self.take(warp, place, kind in ("acquire", "acq_rel"))
+                self.take(warp, place, acquires)
             if opcode == "st" and self.writers.get(place, warp) != warp:
                 # A plain store, unlike an atomic, ends what others published there.
                 self.slots.pop(place, None)
             if opcode in ("st", "red", "atom"):
                 self.writers[place] = warp
-                self.give(warp, place, kind in ("release", "acq_rel"))
-        if kind in ("release", "acq_rel"):
+                # What is left is the same at each place, unless the warp has learned something from the last.
+                left = self.message(warp, releases) if left is None or acquires else left
+                self.give(warp, place, left)
+        if releases:
             self.clocks.tick(warp)
 
     def take(self, warp: int, place: int, acquires: bool) -> None:
@@ -81,15 +85,28 @@ class Ordered:
             if message is not None and acquires:
                 self.clocks.receive(warp, message.message(self.clocks.agents))
             elif message is not None:
-                self.clocks.see(warp, message.message(self.clocks.agents), level)
+                self.clocks.see(warp, message, level)
 
-    def give(self, warp: int, place: int, releases: bool) -> None:
-        messages = self.slots.setdefault(place, {})
-        for level in range(1, self.level + 1):
-            message = self.clocks.message(warp)
-            if not releases:
-                message.vector[:] = message.fenced[level - 1]
-            messages.setdefault((level, warp // int(self.scopes.spans[level])), Packed()).join(message)
+    def message(self, warp: int, releases: bool) -> list[Packed]:
+        """What a warp leaves in memory for each level."""
+        message = self.clocks.message(warp)
+        if releases:
+            return [Packed(message)] * self.level
+        left = []
+        for level in range(self.level):
+            message.vector[:] = message.fenced[level]
+            left.append(Packed(message))
+        return left
+
+    def give(self, warp: int, place: int, left: list[Packed]) -> None:
+        """Leave messages at a place, beside what others left there."""
+        for level, message in enumerate(left, start=1):
+            if message.is_empty:
+                continue
+            messages = self.slots.setdefault(place, {})
+            scope = level, warp // int(self.scopes.spans[level])
+            there = messages.get(scope)
+            messages[scope] = message if there is None else there.joined(message, self.clocks.agents)
 
     def fence(self, warp: int, kind: str) -> None:
         if "mbarrier_init" in kind or "proxy.async.shared" in kind:
