@@ -62,7 +62,7 @@ class Ordered:
             return
         opcode = self.m.program.kernel.instructions[site].opcode
         acquires, releases = kind in ("acquire", "acq_rel"), kind in ("release", "acq_rel")
-        left: list[Packed] | None = None
+        published: list[Packed] | None = None
         for position in np.unique(address.base.astype(np.int64) + offset).tolist():
             place = position if address.space == "global" else -1 - position
             if opcode in ("ld", "atom"):
@@ -72,9 +72,10 @@ class Ordered:
                 self.slots.pop(place, None)
             if opcode in ("st", "red", "atom"):
                 self.writers[place] = warp
-                # What is left is the same at each place, unless the warp has learned something from the last.
-                left = self.message(warp, releases) if left is None or acquires else left
-                self.give(warp, place, left)
+                # It publishes the same at each place, unless it has learned something from the last.
+                if published is None or acquires:
+                    published = self.message(warp, releases)
+                self.give(warp, place, published)
         if releases:
             self.clocks.tick(warp)
 
@@ -92,21 +93,21 @@ class Ordered:
         message = self.clocks.message(warp)
         if releases:
             return [Packed(message)] * self.level
-        left = []
+        published = []
         for level in range(self.level):
             message.vector[:] = message.fenced[level]
-            left.append(Packed(message))
-        return left
+            published.append(Packed(message))
+        return published
 
-    def give(self, warp: int, place: int, left: list[Packed]) -> None:
+    def give(self, warp: int, place: int, published: list[Packed]) -> None:
         """Leave messages at a place, beside what others left there."""
-        for level, message in enumerate(left, start=1):
+        for level, message in enumerate(published, start=1):
             if message.is_empty:
                 continue
             messages = self.slots.setdefault(place, {})
             scope = level, warp // int(self.scopes.spans[level])
-            there = messages.get(scope)
-            messages[scope] = message if there is None else there.joined(message, self.clocks.agents)
+            earlier = messages.get(scope)
+            messages[scope] = message if earlier is None else earlier.joined(message, self.clocks.agents)
 
     def fence(self, warp: int, kind: str) -> None:
         if "mbarrier_init" in kind or "proxy.async.shared" in kind:
