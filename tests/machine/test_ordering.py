@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lapidist.machine import check
+from lapidist.machine.authors.findings import Findings
 from lapidist.machine.faults import Race
 from lapidist.machine.sanitize.clocks import Clocks, Packed
 from lapidist.machine.sanitize.shadow import Shadow
@@ -225,3 +226,30 @@ def test_a_message_at_rest_is_shared_and_never_changed() -> None:
     assert [first.columns.tolist(), both.columns.tolist()] == [[0], [0, 1]]
     assert both.joined(third, clocks.agents).message(clocks.agents).vector.tolist() == [2, 2, 2, 0]
     assert first.joined(first, clocks.agents) is first
+
+
+def last_block(behind: str) -> Findings:
+    """Blocks leave sums. One thread takes a ticket, and its whole block adds them up if it was the last."""
+    source = f"""extern "C" __global__ void last(int* sums, unsigned* tickets, int* total) {{
+        __shared__ bool is_last; int t = threadIdx.x;
+        sums[blockIdx.x * 64 + t] = t + blockIdx.x;
+        __threadfence(); __syncthreads();
+        if (t == 0) is_last = atomicAdd(tickets, 1) == gridDim.x - 1;
+        __syncthreads();
+        if (!is_last) return;
+        {behind}
+        int sum = 0;
+        for (int block = 0; block < gridDim.x; block++) sum += sums[block * 64 + t];
+        total[t] = sum; }}"""
+    total = np.zeros(64, "i4")
+    found = check(source, (3, 1, 1), (64, 1, 1), np.zeros(192, "i4"), np.zeros(1, "u4"), total, seeds=4)
+    assert (total == 3 * np.arange(64) + 3).all()
+    return found
+
+
+def test_a_sequential_fence_behind_a_barrier_takes_in_what_another_thread_saw() -> None:
+    """PyTorch's sums of several blocks do so. Sequential fences have one order, those of acquire have none:
+    there the thread that saw the ticket must have the fence."""
+    assert last_block("__threadfence();")
+    for behind in ("", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");', "__threadfence_block();"):
+        assert [found.rule for found in last_block(behind).findings] == ["race"], behind

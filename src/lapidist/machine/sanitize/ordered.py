@@ -21,6 +21,7 @@ Array = np.ndarray
 PLAIN = 0  # the level of an access that is not ordered at all
 SCOPES = ("cta", "cluster", "gpu")
 OTHER_NAMES = {"gl": "gpu", "sys": "gpu"}
+MEMBARS = ("gl", "sys")  # since sm_70 these are sequential fences of the GPU
 
 
 class Scopes:
@@ -94,6 +95,7 @@ class Ordered:
         if releases:
             return [Packed(message)] * self.level
         published = []
+        message.heard[:] = 0
         for level in range(self.level):
             message.vector[:] = message.fenced[level]
             published.append(Packed(message))
@@ -116,7 +118,8 @@ class Ordered:
             self.clocks.proxy_fence(warp, *((GLOBAL,) if "global" in kind else (SHARED, GLOBAL)))
         if "proxy" not in kind:
             names = [name for name in kind.split(".") if name in SCOPES or name in OTHER_NAMES]
-            self.clocks.fence(warp, self.scopes.level(names[0] if names else "gpu"))
+            level = self.scopes.level(names[0] if names else "gpu")
+            self.clocks.fence(warp, level, sequential=kind.startswith("sc.") or kind in MEMBARS)
 
 
 def warp_number(g: Lanes) -> int:
