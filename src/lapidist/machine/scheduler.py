@@ -189,7 +189,8 @@ class Scheduler:
         self.m.steps += 1
         if self.m.steps > self.budget:
             rule = (
-                f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
+                f"the kernel ran {self.budget} blocks of code and did not end; look for a loop without"
+                " end, or let it go on by a larger budget= (--budget)"
             )
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         result = self.execute(cohort, number, lanes)
