@@ -135,3 +135,12 @@ def test_check_writes_a_lesson_of_the_kernel(
         assert run([*launch, *VALUES, *options], monkeypatch) == code
         assert 'id="shift.cu:7"' in page.read_text(encoding="utf-8")
         assert ('class="found"' in page.read_text(encoding="utf-8")) == bool(code)
+
+
+def test_check_ends_a_loop_without_end_by_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spin.cu").write_text("__global__ void spin(int* x) { while (x[0] < 9) if (x[1]) x[0]++; }")
+    command = ["check", str(tmp_path / "spin.cu"), "--arg", "x=int32[2]", "--budget", "99"]
+    assert run(command, monkeypatch) == 1
+    assert "ran 99 blocks of code and did not end" in capsys.readouterr().out

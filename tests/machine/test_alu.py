@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from lapidist.machine import check
 from snippets import lanes
 
 U4 = np.arange(32, dtype="u4")
@@ -54,6 +55,9 @@ INTEGERS = [
     ("prmt.b32 d, a0, a1, 0x9876;", (0x00008000, 0x77665544), 0xFF007766),
     ("dp4a.s32.s32 d, a0, a1, 5;", (0x01FF0203, 0x01010101), 5 + 1 - 1 + 2 + 3),
     ("sad.u32 d, a0, a1, 1;", (3, 8), 6),
+    ("vabsdiff4.u32.u32.u32 d, a0, a1, a0;", (0xFF010203, 0x01FF0502), 0xFEFE0301),
+    ("vabsdiff4.u32.u32.u32.add d, a0, a1, 9;", (0xFF010203, 0x01FF0502), 0xFE + 0xFE + 3 + 1 + 9),
+    ("vabsdiff2.u32.u32.u32.add d, a0, a1, a1;", (0x0001FFFF, 0x00030000), 0x00030000 + 2 + 0xFFFF),
     ("add.sat.s32 d, a0, a1;", (0x7FFFFFFF, 1), 0x7FFFFFFF),
     ("cvt.u32.u8 d, a0;", (0x1FF, 0), 0xFF),
     ("cvt.s32.s8 d, a0;", (0x1FF, 0), 0xFFFFFFFF),
@@ -233,3 +237,18 @@ def test_packing_and_unpacking() -> None:
         "u4",
     )
     assert hex(got[0]) == "0x44441111"
+
+
+def test_the_headers_own_absolute_differences_run() -> None:
+    """nvcc writes __vabs4, __vsads4 and their like as vabsdiff4, though no chip since sm_50 has it."""
+    source = """extern "C" __global__ void apart(const unsigned* a, const unsigned* b, unsigned* out) {
+        int i = threadIdx.x;
+        out[i] = __vabs4(a[i]); out[32 + i] = __vsads4(a[i], b[i]); out[64 + i] = __vsadu2(a[i], b[i]); }"""
+    a, b = np.random.default_rng(5).integers(0, 2**32, (2, 32), dtype="u4")
+    out = np.zeros((3, 32), "u4")
+    assert check(source, (1, 1, 1), (32, 1, 1), a, b, out, seeds=1)
+    assert (out[0].view("i1") == np.abs(a.view("i1"))).all()
+    bytes_apart = np.abs(a.view("i1").astype("i4") - b.view("i1")).reshape(32, 4)
+    halves_apart = np.abs(a.view("u2").astype("i4") - b.view("u2")).reshape(32, 2)
+    assert (out[1] == bytes_apart.sum(axis=1)).all()
+    assert (out[2] == halves_apart.sum(axis=1)).all()

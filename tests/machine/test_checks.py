@@ -73,6 +73,19 @@ def test_a_schedule_of_many_warps_may_run_what_the_plain_run_did(monkeypatch: py
     assert check(source, (1, 1, 1), (256, 1, 1), x, seeds=1)
 
 
+def test_a_loop_without_end_is_found_by_a_budget_and_in_one_schedule() -> None:
+    """Each run of the default budget takes minutes, and there were nine of them."""
+    source = """__global__ void spin(int* x) {
+        while (x[threadIdx.x] < 100) if (x[0] == 7) x[threadIdx.x]++;
+    }"""
+    found = check(source, (1, 1, 1), (32, 1, 1), np.zeros(32, "i4"), budget=500)
+    assert [finding.rule for finding in found] == ["budget"]
+    assert "ran 500 blocks of code and did not end; raise budget=" in str(found)
+    assert str(found).endswith("1 errors and 0 warnings in 2 runs")
+    with pytest.raises(ArgumentError, match="budget: must be"):
+        check(source, (1, 1, 1), (32, 1, 1), np.zeros(32, "i4"), budget=0)
+
+
 def test_a_sound_kernel_is_true_and_leaves_its_results(source: Path) -> None:
     found = shifted(source, SOUND)
     assert found

@@ -8,7 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lapidist.machine import check
+from lapidist.machine.authors.findings import Findings
 from lapidist.machine.faults import Race
+from lapidist.machine.sanitize.clocks import Clocks, Packed
 from lapidist.machine.sanitize.shadow import Shadow
 from snippets import run_body
 
@@ -195,3 +198,58 @@ def test_reads_that_are_noted_later_are_noted_alike() -> None:
         assert (one.read_site(slice(None)) == other.read_site(slice(None))).all()
         seen = (one.read > 0).any(axis=1)
         assert (one.read_lane[seen] == other.read_lane[seen]).all()
+
+
+def test_atomics_before_any_fence_leave_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relaxed atomic publishes what its warp knew at its last fence. Before one that is nothing, and each
+    of its lanes left a clock of all warps at its place."""
+    made: list[int] = []
+    message = Clocks.message
+    monkeypatch.setattr(Clocks, "message", lambda clocks, warp: made.append(warp) or message(clocks, warp))
+    source = """extern "C" __global__ void count(int* bins) {
+        __shared__ int mine[128]; mine[threadIdx.x] = 0; __syncthreads();
+        atomicAdd(mine + (threadIdx.x * 5) % 128, 1); __syncthreads();
+        atomicAdd(bins + threadIdx.x, mine[threadIdx.x]); }"""
+    bins = np.zeros(128, "i4")
+    assert check(source, (8, 1, 1), (128, 1, 1), bins, seeds=1)
+    assert (bins == 8).all()
+    warps, atomics, barriers = 32, 2, 2
+    assert len(made) <= warps * (atomics + barriers)
+
+
+def test_a_message_at_rest_is_shared_and_never_changed() -> None:
+    clocks = Clocks(4, products=False)
+    for warp in range(3):
+        clocks.tick(warp)
+    first, second, third = (Packed(clocks.message(warp)) for warp in range(3))
+    both = first.joined(second, clocks.agents)
+    assert [first.columns.tolist(), both.columns.tolist()] == [[0], [0, 1]]
+    assert both.joined(third, clocks.agents).message(clocks.agents).vector.tolist() == [2, 2, 2, 0]
+    assert first.joined(first, clocks.agents) is first
+
+
+def last_block(behind: str) -> Findings:
+    """Blocks leave sums. One thread takes a ticket, and its whole block adds them up if it was the last."""
+    source = f"""extern "C" __global__ void last(int* sums, unsigned* tickets, int* total) {{
+        __shared__ bool is_last; int t = threadIdx.x;
+        sums[blockIdx.x * 64 + t] = t + blockIdx.x;
+        __threadfence(); __syncthreads();
+        if (t == 0) is_last = atomicAdd(tickets, 1) == gridDim.x - 1;
+        __syncthreads();
+        if (!is_last) return;
+        {behind}
+        int sum = 0;
+        for (int block = 0; block < gridDim.x; block++) sum += sums[block * 64 + t];
+        total[t] = sum; }}"""
+    total = np.zeros(64, "i4")
+    found = check(source, (3, 1, 1), (64, 1, 1), np.zeros(192, "i4"), np.zeros(1, "u4"), total, seeds=4)
+    assert (total == 3 * np.arange(64) + 3).all()
+    return found
+
+
+def test_a_sequential_fence_behind_a_barrier_takes_in_what_another_thread_saw() -> None:
+    """PyTorch's sums of several blocks do so. Sequential fences have one order, those of acquire have none:
+    there the thread that saw the ticket must have the fence."""
+    assert last_block("__threadfence();")
+    for behind in ("", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");', "__threadfence_block();"):
+        assert [found.rule for found in last_block(behind).findings] == ["race"], behind

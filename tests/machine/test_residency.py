@@ -135,3 +135,22 @@ def test_of_many_warps_one_may_be_far_ahead() -> None:
     for seed in range(3):
         with pytest.raises(Uninitialised):
             run_body(FAR.format(wait=""), *arrays, seed=seed, **how)
+
+
+@pytest.mark.parametrize("work", ["", "for (int i = 0; i < n; i++) v = v * 5 + (v >> 3 & i);"])
+def test_lanes_that_wait_for_one_which_polls_another_block_are_no_divergence(work: str) -> None:
+    """The rest of its warp stands at __syncwarp, until the other block has started, or has computed long."""
+    source = f"""extern "C" __global__ void pass(volatile int* flag, int* data, int n) {{
+        if (blockIdx.x == 0) {{
+            unsigned v = threadIdx.x; {work}
+            data[threadIdx.x] = v; __threadfence(); __syncwarp();
+            if (threadIdx.x == 0) *flag = 1;
+        }} else {{
+            if (threadIdx.x == 0) {{ while (*flag == 0); __threadfence(); }}
+            __syncwarp();
+            data[32 + threadIdx.x] = data[threadIdx.x];
+        }} }}"""
+    data = np.zeros(64, "i4")
+    found = check(source, (2, 1, 1), (32, 1, 1), np.zeros(1, "i4"), data, 4000, seeds=8)
+    assert {finding.rule for finding in found} == {"residency"}
+    assert (data[32:] == data[:32]).all()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lapidist.commands.options import JsonObject
+from lapidist.commands.options import JsonObject, LaunchBudget
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def check(
         list[str] | None, typer.Option(help="a rule, FILE:LINE, or a kernel, whose findings are left out")
     ] = None,
     level: Annotated[list[str] | None, typer.Option(help="RULE=error, RULE=warning or RULE=off")] = None,
+    budget: LaunchBudget = None,
     coverage: Annotated[bool, typer.Option("--coverage", help="show which lines and branches ran")] = False,
     html: Annotated[Path | None, typer.Option(help="write the coverage there, as a page")] = None,
     trace: Annotated[
@@ -70,7 +71,7 @@ def check(
     )
     if trace is not None:
         write_trace(trace, launch)
-    findings = check_launch(launch, text, seeds, ignore or [], levels)
+    findings = check_launch(launch, text, seeds, ignore or [], levels, budget)
     (covered,) = findings.coverage
     if html is not None:
         html.write_text(covered.html())

@@ -115,6 +115,10 @@ Layout = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout, one a row, in place of the table")]
+LaunchBudget = Annotated[
+    int | None,
+    typer.Option("--budget", min=1, help="blocks of code that a launch may execute; 2 million by default"),
+]
 JsonObject = Annotated[bool, typer.Option("--json", help="one JSON object on stdout, in place of the text")]
 
 

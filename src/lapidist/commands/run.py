@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lapidist.commands.options import JsonObject
+from lapidist.commands.options import JsonObject, LaunchBudget
 
 EXAMPLES = (
     "run program.cu 1000",
@@ -32,9 +32,7 @@ def run(
         list[str] | None, typer.Option(help="a rule, FILE:LINE, or a kernel, whose findings are left out")
     ] = None,
     level: Annotated[list[str] | None, typer.Option(help="RULE=error, RULE=warning or RULE=off")] = None,
-    budget: Annotated[
-        int | None, typer.Option(min=1, help="blocks of code that a launch may execute; 2 million by default")
-    ] = None,
+    budget: LaunchBudget = None,
     most_warps: Annotated[
         int | None, typer.Option(min=0, help="launches of more warps have no schedules; without it, all have")
     ] = None,

@@ -9,7 +9,7 @@ from lapidist.launch import Launch
 from lapidist.machine.codegen import storage
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.program import Program
-from lapidist.machine.sanitize.clocks import LEVELS
+from lapidist.machine.sanitize.clocks import LEVELS, ROWS
 from lapidist.machine.sanitize.written_ranges import WrittenRanges
 from lapidist.machine.state import Machine
 
@@ -69,7 +69,7 @@ def sanitizer_memory(machine: Machine, launch: Launch, grain: int) -> dict[str, 
     warps = geometry.blocks * geometry.warps
     held = min(2 * slots * geometry.warps, warps)
     readers = 2 * geometry.warps * geometry.cluster_size
-    clocks = 4 * held * 2 * warps * (1 + LEVELS + 2 + LEVELS) + WARP_BYTES * warps
+    clocks = 4 * held * 2 * warps * (ROWS + LEVELS) + WARP_BYTES * warps
     shared = geometry.shared_bytes * slots * (GRAIN_BYTES + 4 * readers) // grain
     regions = [machine.globals.find(memory.address) for memory in launch.memory]
     touched = sum(

@@ -149,7 +149,7 @@ class Scheduler:
             return True
         if any(cohort is parked for parked, _, _ in self.parked) or self.barriers.holds(cohort):
             return False
-        hopeless = self.m.polls > FRUITLESS
+        hopeless = self.m.polls > FRUITLESS and self.all_wait()
         turns = [self.turn(cohort, other)[:2] for other in cohort.groups if other != number]
         return all(partial or (polls and hopeless) for partial, polls in turns)
 
@@ -188,9 +188,7 @@ class Scheduler:
                 cohort, lanes = self.fork(cohort, lanes, number)
         self.m.steps += 1
         if self.m.steps > self.budget:
-            rule = (
-                f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
-            )
+            rule = f"the kernel ran {self.budget} blocks of code and did not end; raise budget= if it should"
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         result = self.execute(cohort, number, lanes)
         if self.m.polls and self.m.polls > self.poll_limit():
@@ -225,10 +223,12 @@ class Scheduler:
     def look_at_polls(self, last: int) -> None:
         """Raise a deadlock after many looks without a store, when no group does else, nor that of `last`."""
         self.m.polls = 0
-        blocks = self.m.program.blocks
-        waiting = [number for cohort in self.cohorts for number in cohort.groups]
-        if all(blocks[number].polls for number in [last, *waiting]):
+        if self.m.program.blocks[last].polls and self.all_wait():
             raise self.polled_in_vain()
+
+    def all_wait(self) -> bool:
+        """Whether every group polls, or misses lanes of its warp."""
+        return all(any(self.turn(cohort, number)[:2]) for cohort in self.cohorts for number in cohort.groups)
 
     def poll_limit(self) -> int:
         """How many ordered loads without a store are a deadlock, where no group does anything else."""

@@ -23,7 +23,7 @@ from lapidist.machine.authors.findings import Findings, Judge, require_ignorable
 from lapidist.machine.authors.framework_kernels import framework_of, of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
 from lapidist.machine.contents import Contents
-from lapidist.machine.faults import RESIDENCY, MachineFault
+from lapidist.machine.faults import RESIDENCY, BudgetExceeded, MachineFault
 from lapidist.machine.foreign import Argument, make_launch
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.rules import require_levels
@@ -34,6 +34,7 @@ from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 ARCHITECTURE = "sm_90a"
 SEEDS = 8
+BUDGET = BudgetExceeded.usual_name
 
 
 def check(
@@ -51,6 +52,7 @@ def check(
     arch: str = ARCHITECTURE,
     ignore: Collection[str] = (),
     levels: Mapping[str, str] | None = None,
+    budget: int | None = None,
     **constants: Any,
 ) -> Findings:
     """Run a kernel on `seeds` random schedules and then plainly, and return what was found.
@@ -63,13 +65,14 @@ def check(
 
     `entry` names the kernel, or a part of its name, or a template with its arguments. `include`, `define`
     and `arch` are for CUDA C++. `ignore` lists rules, FILE:LINE and kernels; `levels` gives rules another
-    level: "error", "warning" or "off"."""
+    level: "error", "warning" or "off". `budget` is the most blocks of code that a run executes; no schedule
+    follows one that it ended."""
     require_integer("seeds", seeds, least=0)
     require_levels(levels or {})
     values = tuple(host_array(f"args[{number}]", value) for number, value in enumerate(args))
     text = text_of(kernel, values, entry, include, define or {}, arch, constants)
     launch = launch_of(text, grid, block, values, shared_bytes, cluster, memory)
-    return check_launch(launch, text, seeds, ignore, levels or {})
+    return check_launch(launch, text, seeds, ignore, levels or {}, budget)
 
 
 def text_of(
@@ -143,9 +146,14 @@ def scratch_memory(nbytes: int) -> np.ndarray:
 
 
 def check_launch(
-    launch: Launch, text: KernelText, seeds: int, ignore: Collection[str], levels: Mapping[str, str]
+    launch: Launch,
+    text: KernelText,
+    seeds: int,
+    ignore: Collection[str],
+    levels: Mapping[str, str],
+    budget: int | None = None,
 ) -> Findings:
-    return check_launches([(launch, text)], seeds, ignore, levels)
+    return check_launches([(launch, text)], seeds, ignore, levels, budget)
 
 
 def kernel_launch(
@@ -178,6 +186,7 @@ def check_sequence(
     seeds: int = SEEDS,
     ignore: Collection[str] = (),
     levels: Mapping[str, str] | None = None,
+    budget: int | None = None,
 ) -> Findings:
     """Run launches of a stream one after the other, on `seeds` random schedules and then plainly. Beside what
     `check` finds: a launch that overlaps with those before, and touches before griddepcontrol.wait what they
@@ -188,7 +197,7 @@ def check_sequence(
     if not pairs or not all(isinstance(item, tuple) and len(item) == 2 for item in pairs):
         rule = "must be a list of what kernel_launch returns"
         raise ArgumentError(f"launches: {rule}; got {launches!r}. Give one a launch, in order")
-    return check_launches(launches, seeds, ignore, levels or {})
+    return check_launches(launches, seeds, ignore, levels or {}, budget)
 
 
 def check_launches(
@@ -196,33 +205,40 @@ def check_launches(
     seeds: int,
     ignore: Collection[str],
     levels: Mapping[str, str],
+    budget: int | None = None,
 ) -> Findings:
+    most = DEFAULT_BUDGET if budget is None else budget
+    require_integer("budget", most, least=1)
     judges = [Judge(demangled(text.entry), ignore, levels, text.sources) for _, text in launches]
     require_ignorable(ignore, [judge.kernel for judge in judges])
     contents = Contents(launch for launch, _ in launches)
     reports: list[list[Report]] = [[] for _ in launches]
     in_order, alone = False, [launch for launch, _ in launches]
-    budgets = [DEFAULT_BUDGET] * len(launches)
+    budgets, plainly = [most] * len(launches), [most] * len(launches)
     if seeds and any(map(is_counted, alone)):
         counted: list[list[Report]] = [[] for _ in launches]
         with redirect_stdout(StringIO()):
-            run_all(alone, judges, counted, None, False, budgets)
+            run_all(alone, judges, counted, None, False, plainly)
         contents.put_back()
-        budgets = [schedule_budget(DEFAULT_BUDGET, next(iter(one), None)) for one in counted]
+        budgets = [schedule_budget(most, next(iter(one), None)) for one in counted]
+    runs, ended_by = 0, ""
     for seed in [*range(seeds), None]:
-        done = False
-        while not done:
+        if seed is not None and ended_by == BUDGET:
+            continue  # it would take as long, and find the same loop
+        runs, ended_by = runs + 1, RESIDENCY
+        while ended_by == RESIDENCY:
             with nullcontext() if seed is None else redirect_stdout(StringIO()):
-                done = run_all(alone, judges, reports, seed, in_order, budgets)
-            in_order |= not done
+                limits = plainly if seed is None else budgets
+                ended_by = run_all(alone, judges, reports, seed, in_order, limits)
+            in_order |= ended_by == RESIDENCY
             if seed is not None:
                 contents.put_back()
-    found = [finding for judge in judges for finding in judge.findings(seeds + 1)]
+    found = [finding for judge in judges for finding in judge.findings(runs)]
     coverage = [
         coverage_of(judge.kernel, parse_kernel(text.ptx, text.entry), runs, text.sources)
         for (_, text), judge, runs in zip(launches, judges, reports, strict=True)
     ]
-    return Findings(", ".join(judge.kernel for judge in judges), seeds + 1, found, coverage)
+    return Findings(", ".join(judge.kernel for judge in judges), runs, found, coverage)
 
 
 def run_all(
@@ -232,9 +248,9 @@ def run_all(
     seed: int | None,
     in_order: bool,
     budgets: Sequence[int],
-) -> bool:
-    """One schedule: launch by launch, until one fails. False asks for it again, with blocks in order: some
-    wait for others that had not started."""
+) -> str:
+    """One schedule: launch by launch, until one fails. The rule by which it did. `residency` asks for it
+    again, with blocks in order: some wait for others that had not started."""
     earlier = Earlier(known=True)
     for number, (launch, judge) in enumerate(zip(launches, judges, strict=True)):
         judge.begin(seed)
@@ -246,13 +262,13 @@ def run_all(
                 seed=seed,
                 in_order=in_order,
                 counting=False,
-                budget=budgets[number] if seed is not None else DEFAULT_BUDGET,
+                budget=budgets[number],
                 judge=judge.take,
                 earlier=None if alone else earlier,
             )
         except MachineFault as fault:
             judge.take(fault)
-            return fault.name != RESIDENCY
+            return fault.name
         reports[number].append(report)
         earlier = report.touched
-    return True
+    return ""

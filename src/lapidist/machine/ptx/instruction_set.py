@@ -61,7 +61,7 @@ REFUSED = {
     **dict.fromkeys(AREAS["textures and surfaces"].split(), TEXTURES),
     "multimem": MULTICAST,
     **dict.fromkeys(("tcgen05", "clusterlaunchcontrol", "st.bulk"), BLACKWELL),
-    **dict.fromkeys(AREAS["video"].split(), VIDEO),
+    **{name: VIDEO for name in AREAS["video"].split() if name not in ("vabsdiff2", "vabsdiff4")},
     **dict.fromkeys(AREAS["stack"].split(), STACK),
     "shfl": UNSYNCED,
     "vote": UNSYNCED,
@@ -72,6 +72,8 @@ REFUSED = {
 IN_PART = {
     "atom": "f16 and bf16 know add alone",
     "cp.async.bulk": "reductions into shared memory",
+    "vabsdiff2": "signed numbers, masks and .sat",
+    "vabsdiff4": "signed numbers, masks and .sat",
     "cp.reduce.async.bulk": "into shared memory",
     "cp.async.bulk.tensor": "im2col and gathered rows",
     "ldmatrix": "tiles of 8-bit elements: they came with sm_100",

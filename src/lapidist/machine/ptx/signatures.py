@@ -61,7 +61,7 @@ SIGNATURES = {
     "ess": "match add.cc sub.cc",
     "ess|esss": "setp",
     "eav|eavv": "atom",
-    "dsss": "fns fma sad shf bfe selp slct prmt dp2a dp4a mad24",
+    "dsss": "fns fma sad shf bfe selp slct prmt dp2a dp4a mad24 vabsdiff2 vabsdiff4",
     "esss": "mad addc subc",
     "esssn|esssns": "lop3",
     "essss": "shfl madc",

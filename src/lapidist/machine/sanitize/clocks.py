@@ -1,10 +1,11 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
 Entry v of a warp's vector is the last moment of v that the warp is ordered after. v is a warp. Behind all
-warps come their tensor cores, whose reads are no lane's. Each warp has three clocks. `vector` holds what it
+warps come their tensor cores, whose reads are no lane's. Each warp has four clocks. `vector` holds what it
 knows. `fenced` is what it knew at its last memory fence of each scope, which relaxed stores publish.
 `proxied` is what it knew at a proxy fence of each kind of memory: generic writes there that TMA and tensor
-cores may read. Only warps that run have clocks: what is left of others is what those know of them.
+cores may read. `heard` is what relaxed loads saw before, its own and those of warps that it comes after. Only
+warps that run have clocks: what is left of others is what those know of them.
 
 Lanes of a warp share an entry, until some speak for themselves alone. Then `lanes` has what is known of
 each, and the entry the least of that."""
@@ -17,6 +18,7 @@ from lapidist.machine.instructions.warp import ALL, BIT
 
 Array = np.ndarray
 LEVELS = 3  # block, cluster, GPU
+ROWS = 1 + LEVELS + 2 + 1  # of a message: `vector`, `fenced`, `proxied` and `heard`
 CLUSTER = 1
 SHARED, GLOBAL = 0, 1  # kinds of memory: a proxy fence that names one orders nothing in the other
 
@@ -25,12 +27,13 @@ class Message:
     """What a warp leaves at a barrier or in memory for those who come after it. It knows nothing of agents
     before `start`, nor of `stop` and those behind: mostly a block's warps know of each other alone."""
 
-    __slots__ = ("fenced", "lanes", "moments", "proxied", "start", "stop", "vector")
+    __slots__ = ("fenced", "heard", "lanes", "moments", "proxied", "start", "stop", "vector")
 
     def __init__(self, moments: Array, lanes: dict[int, Array], start: int, stop: int) -> None:
         self.moments, self.lanes = moments, lanes  # joined as one array
         self.start, self.stop = start, stop
-        self.vector, self.fenced, self.proxied = moments[0], moments[1 : 1 + LEVELS], moments[1 + LEVELS :]
+        self.vector, self.fenced = moments[0], moments[1 : 1 + LEVELS]
+        self.proxied, self.heard = moments[1 + LEVELS : -1], moments[-1]
 
     def join(self, other: Message) -> None:
         """Take in what another message knows, in place."""
@@ -69,25 +72,32 @@ class Message:
 
 
 class Packed:
-    """A message at rest: of all warps only those of which it knows something, as mostly these are few."""
+    """A message at rest, which never changes: several places may hold one. Of all warps it has only those of
+    which it knows something, as mostly these are few."""
 
-    def __init__(self) -> None:
-        self.columns, self.moments = np.zeros(0, np.int64), np.zeros((1 + LEVELS + 2, 0), np.int32)
-        self.lanes: dict[int, Array] = {}
+    __slots__ = ("columns", "lanes", "moments")
+
+    def __init__(self, message: Message) -> None:
+        self.columns = np.flatnonzero(message.moments.any(axis=0))
+        self.moments, self.lanes = message.moments[:, self.columns], dict(message.lanes)
+
+    @property
+    def is_empty(self) -> bool:
+        return not len(self.columns) and not self.lanes
 
     def message(self, agents: int) -> Message:
-        moments = np.zeros((1 + LEVELS + 2, agents), np.int32)
+        moments = np.zeros((ROWS, agents), np.int32)
         moments[:, self.columns] = self.moments
         ends = (int(self.columns[0]), int(self.columns[-1]) + 1) if len(self.columns) else (0, 0)
         return Message(moments, dict(self.lanes), *ends)
 
-    def join(self, other: Message) -> None:
-        joined = other
-        if len(self.columns):
-            joined = self.message(len(other.vector))
-            joined.join(other)
-        self.columns = np.flatnonzero(joined.moments.any(axis=0))
-        self.moments, self.lanes = joined.moments[:, self.columns], dict(joined.lanes)
+    def joined(self, other: Packed, agents: int) -> Packed:
+        """What both know."""
+        if other is self or other.is_empty or self.is_empty:
+            return self if other.is_empty else other
+        message = self.message(agents)
+        message.join(other.message(agents))
+        return Packed(message)
 
 
 class Clocks:
@@ -126,7 +136,7 @@ class Clocks:
         self.row(warp).vector[warp] += 1
 
     def empty(self) -> Message:
-        return Message(np.zeros((1 + LEVELS + 2, self.agents), np.int32), {}, 0, 0)
+        return Message(np.zeros((ROWS, self.agents), np.int32), {}, 0, 0)
 
     def message(self, warp: int) -> Message:
         row = self.row(warp)
@@ -199,15 +209,26 @@ class Clocks:
         moments = self.row(warp).lanes.get(other)
         return moments is not None and lane >= 0 and bool(moments[lane] >= moment)
 
-    def see(self, warp: int, message: Message, level: int) -> None:
+    def see(self, warp: int, message: Packed, level: int) -> None:
         """Note the message that a relaxed load of a scope has read."""
-        seen = self.observed.setdefault(warp, np.zeros((LEVELS, self.agents), np.int32))
-        np.maximum(seen[level - 1], message.vector, out=seen[level - 1])
+        seen = self.observed.get(warp)
+        if seen is None:
+            seen = self.observed[warp] = np.zeros((LEVELS, self.agents), np.int32)
+        known = seen[level - 1, message.columns]
+        seen[level - 1, message.columns] = np.maximum(known, message.moments[0])
+        row, columns = self.row(warp), message.columns
+        row.heard[columns] = np.maximum(row.heard[columns], message.moments[0])
+        if len(columns):
+            row.extend(int(columns[0]), int(columns[-1]) + 1)
 
-    def fence(self, warp: int, level: int) -> None:
+    def fence(self, warp: int, level: int, sequential: bool) -> None:
         """Apply a memory fence: what relaxed loads observed becomes known, what is known may be published
-        by relaxed stores, at its scope."""
+        by relaxed stores, at its scope. Sequential fences (membar is one) have one order. So such a fence
+        comes after the one that published, too, where another warp has seen the message, and a barrier
+        stands between: one thread takes a ticket, and its block waits for it before the fence."""
         row, seen = self.row(warp), self.observed.get(warp)
+        if sequential and level == LEVELS:
+            np.maximum(row.vector, row.heard, out=row.vector)
         if seen is not None:
             np.maximum(row.vector, seen[:level].max(axis=0), out=row.vector)
             row.extend(0, self.agents)

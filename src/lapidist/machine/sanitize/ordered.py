@@ -21,6 +21,7 @@ Array = np.ndarray
 PLAIN = 0  # the level of an access that is not ordered at all
 SCOPES = ("cta", "cluster", "gpu")
 OTHER_NAMES = {"gl": "gpu", "sys": "gpu"}
+MEMBARS = ("gl", "sys")  # since sm_70 these are sequential fences of the GPU
 
 
 class Scopes:
@@ -61,17 +62,22 @@ class Ordered:
         if not isinstance(address, Address):
             return
         opcode = self.m.program.kernel.instructions[site].opcode
+        acquires, releases = kind in ("acquire", "acq_rel"), kind in ("release", "acq_rel")
+        published: list[Packed] | None = None
         for position in np.unique(address.base.astype(np.int64) + offset).tolist():
             place = position if address.space == "global" else -1 - position
             if opcode in ("ld", "atom"):
-                self.take(warp, place, kind in ("acquire", "acq_rel"))
+                self.take(warp, place, acquires)
             if opcode == "st" and self.writers.get(place, warp) != warp:
                 # A plain store, unlike an atomic, ends what others published there.
                 self.slots.pop(place, None)
             if opcode in ("st", "red", "atom"):
                 self.writers[place] = warp
-                self.give(warp, place, kind in ("release", "acq_rel"))
-        if kind in ("release", "acq_rel"):
+                # It publishes the same at each place, unless it has learned something from the last.
+                if published is None or acquires:
+                    published = self.message(warp, releases)
+                self.give(warp, place, published)
+        if releases:
             self.clocks.tick(warp)
 
     def take(self, warp: int, place: int, acquires: bool) -> None:
@@ -81,15 +87,29 @@ class Ordered:
             if message is not None and acquires:
                 self.clocks.receive(warp, message.message(self.clocks.agents))
             elif message is not None:
-                self.clocks.see(warp, message.message(self.clocks.agents), level)
+                self.clocks.see(warp, message, level)
 
-    def give(self, warp: int, place: int, releases: bool) -> None:
-        messages = self.slots.setdefault(place, {})
-        for level in range(1, self.level + 1):
-            message = self.clocks.message(warp)
-            if not releases:
-                message.vector[:] = message.fenced[level - 1]
-            messages.setdefault((level, warp // int(self.scopes.spans[level])), Packed()).join(message)
+    def message(self, warp: int, releases: bool) -> list[Packed]:
+        """What a warp leaves in memory for each level."""
+        message = self.clocks.message(warp)
+        if releases:
+            return [Packed(message)] * self.level
+        published = []
+        message.heard[:] = 0
+        for level in range(self.level):
+            message.vector[:] = message.fenced[level]
+            published.append(Packed(message))
+        return published
+
+    def give(self, warp: int, place: int, published: list[Packed]) -> None:
+        """Leave messages at a place, beside what others left there."""
+        for level, message in enumerate(published, start=1):
+            if message.is_empty:
+                continue
+            messages = self.slots.setdefault(place, {})
+            scope = level, warp // int(self.scopes.spans[level])
+            earlier = messages.get(scope)
+            messages[scope] = message if earlier is None else earlier.joined(message, self.clocks.agents)
 
     def fence(self, warp: int, kind: str) -> None:
         if "mbarrier_init" in kind or "proxy.async.shared" in kind:
@@ -98,7 +118,8 @@ class Ordered:
             self.clocks.proxy_fence(warp, *((GLOBAL,) if "global" in kind else (SHARED, GLOBAL)))
         if "proxy" not in kind:
             names = [name for name in kind.split(".") if name in SCOPES or name in OTHER_NAMES]
-            self.clocks.fence(warp, self.scopes.level(names[0] if names else "gpu"))
+            level = self.scopes.level(names[0] if names else "gpu")
+            self.clocks.fence(warp, level, sequential=kind.startswith("sc.") or kind in MEMBARS)
 
 
 def warp_number(g: Lanes) -> int:
