@@ -248,7 +248,7 @@ def last_block(behind: str) -> Findings:
 
 
 def test_a_sequential_fence_behind_a_barrier_takes_in_what_another_thread_saw() -> None:
-    """PyTorch's sums of several blocks do so. Sequential fences have one order, those of acquire have none:
+    """Sums of several blocks do so. Sequential fences have one order, those of acquire have none:
     there the thread that saw the ticket must have the fence."""
     assert last_block("__threadfence();")
     for behind in ("", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");', "__threadfence_block();"):
