@@ -21,7 +21,7 @@ def test_the_cheapest_way_is_taken(bits: int, precision: str) -> None:
     assert types_named(None, None, f"{bits} bits") == types  # as torch's operators pass it on
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("bits", [8, 21])
 @pytest.mark.parametrize("k", [1, 16, 255, 300])
 @pytest.mark.parametrize("positive", [True, False])

@@ -109,6 +109,7 @@ def kept(worker: object, order: Order) -> Answer:
     return Answer(0.1, None)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("name", "fault", "words"),
     [("make_calls", dying, "process ended (7)"), ("compile_in", kept, "could not be kept in")],

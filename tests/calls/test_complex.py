@@ -38,6 +38,7 @@ OTHERS = [each for each in product(map("".join, product("CF", repeat=3)), [True,
 LYING = [pytest.param(PAIRS, id="pairs"), pytest.param(OTHERS, id="others", marks=pytest.mark.census)]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("lying", LYING)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize(("trans_a", "trans_b", "dtype"), in_turns(OPS, [*OPS][::-1], TYPES))
@@ -309,7 +310,7 @@ def test_refusals_of_kernels() -> None:
 SQUARES = [Square(32, 4, 4, 16), Square(32, 4, 2, 16, 4), Square(64, 4, 4, 16), Square(64, 4, 4, 16, 8)]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("square", "dtype", "k"), in_turns(SQUARES, TYPES, [150, 35]))
 def test_every_square(square: Square, dtype: Any, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole ones and parts, and k that leaves some blocks without a step."""

@@ -23,6 +23,7 @@ CASES = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_numbers_in_arrays(device: str, case: int) -> None:

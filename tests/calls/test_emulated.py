@@ -57,7 +57,7 @@ def any_range(a: Any, b: Any, c: Any = None, **more: Any) -> Any:
 EXTENTS = [(40, 48, 300), (33, 65, 257), (1, 1, 512), (128, 5, 256)]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("extents", "trans_a", "trans_b"), in_turns(EXTENTS, [False, False, True, True], [False, True])
 )
@@ -74,6 +74,7 @@ def test_every_layout(
     assert np.all(np.abs(found - exact) <= product_bound(precision, k) * magnitudes)
 
 
+@pytest.mark.often(1)
 @BOTH
 def test_one_line_with_steps_between_its_elements(rng: np.random.Generator, precision: str) -> None:
     a, b = rng.uniform(-1, 1, (300, 7)).astype(np.float32), rng.uniform(-1, 1, (300, 9)).astype(np.float32)
@@ -83,6 +84,7 @@ def test_one_line_with_steps_between_its_elements(rng: np.random.Generator, prec
     assert np.all(np.abs(found - exact) <= product_bound(precision, 300) * magnitudes)
 
 
+@pytest.mark.often(1)
 @BOTH
 def test_alpha_beta_and_c(rng: np.random.Generator, precision: str) -> None:
     a, b, c = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((30, 300), (300, 50), (30, 50)))
@@ -149,7 +151,7 @@ def drawn(rng: np.random.Generator, phi: float, *shape: int) -> Any:
     return ((rng.uniform(-0.5, 0.5, shape)) * np.exp(phi * rng.standard_normal(shape))).astype(np.float32)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("phi", [0.0, 1.0, 2.0, 4.0])
 def test_pieces_hold_what_slices_do_not(rng: np.random.Generator, phi: float) -> None:
     """As near as the float32 sum of one element after the other is, which has other bits."""
@@ -169,7 +171,7 @@ def by_pieces_alone(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any) -> Any:
         return any_range(a, b)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("side", ["a", "b", "neither"])
 def test_halves_hold_lines_six_binades_below_their_largest(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, side: str
@@ -395,6 +397,7 @@ def test_an_epilogue_that_does_not_fit_changes_nothing(precision: str) -> None:
 A, B = np.ones((4, 300), np.float32), np.ones((300, 4), np.float32)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("name", "precision"), in_turns(["a100", "rtx4090"], ["emulated_any_range", "emulated"], share=1)
 )

@@ -116,7 +116,7 @@ def test_special_numbers(rng: np.random.Generator, precision: str, value: float,
     assert off[finite].all()
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("layout", "start", "precision"), in_turns(["rr", "rc", "cr", "cc"], [0, 1, 3], [FAST, ANY])
 )

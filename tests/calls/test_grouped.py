@@ -41,6 +41,7 @@ def test_forms_on_the_host(rng: np.random.Generator, extent: str) -> None:
     require_right(product, out)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "expected_rows"), in_turns(IDS[1:], [1, 5000, 100], share=1))
 def test_lengths_are_not_those_of_the_plan(rng: np.random.Generator, name: str, expected_rows: int) -> None:
     place = PLACES[IDS.index(name)]

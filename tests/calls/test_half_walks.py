@@ -69,6 +69,7 @@ def product(a: Numbers) -> Numbers:
     return np.asarray(wide @ wide.swapaxes(-1, -2))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("walk", "sharing"), [*in_turns(WALKS, [SPLIT, WHOLE]), *surveyed(product_of(FED, [SPLIT]))]
 )
@@ -83,6 +84,7 @@ def test_both_halves_and_nothing_beside_them(walk: Any, sharing: Sharing) -> Non
     assert (room[:, :, n:] == UNWRITTEN).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("walk", "half"), [*in_turns(WALKS, ["lower", "upper"]), *surveyed(product_of(FED, ["upper"]))]
 )

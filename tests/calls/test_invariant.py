@@ -60,6 +60,7 @@ def test_rows_alone_in_a_batch_in_a_list_and_in_a_group(rng: np.random.Generator
     same(lapidist.grouped(a[0], np.stack([b, b]), np.int32([9, 40]), **how), expected)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("dtype", "n", "k"), [(np.float16, 24, 3072), (np.float32, 40, 1000), (np.float64, 40, 1000)]
 )

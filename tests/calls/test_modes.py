@@ -27,6 +27,7 @@ def half(rng: np.random.Generator, *shape: int) -> Array:
     return rng.standard_normal(shape).astype(np.float16)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("orders", "index"), in_turns(["CC", "CF", "FC", "FF"], ["int32", "int64"]))
 def test_rows_are_gathered_and_scattered(
     rng: np.random.Generator, gemm: Any, orders: str, index: Any
@@ -97,6 +98,7 @@ def test_a_row_may_be_named_once_in_each_matrix(rng: np.random.Generator, gemm: 
         gemm(a, b, out=out, scatter_d=to, check_indices=True)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("orders", ["FF", *surveyed(["CC"])])
 def test_what_is_gathered_from_lines_of_16_bytes_starts_anywhere(
     rng: np.random.Generator, gemm: Any, orders: str
@@ -230,6 +232,7 @@ def test_more_addresses_than_a_launch_takes(
     assert all(judge(d, x, y).ok for d, x, y in zip(out, a, b, strict=True))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("order", ["F", *surveyed(["C"])])
 def test_addresses(rng: np.random.Generator, place: dict[str, Any], order: str) -> None:
     """The kernel reads where the matrices are; a plan takes other addresses, and more of them."""

@@ -54,6 +54,7 @@ def test_each_matrix_has_its_own_indices(
         assert np.array_equal(out[i, others], before[i, others])
 
 
+@pytest.mark.often(2)
 def test_one_array_by_the_indices_of_many(rng: np.random.Generator, gemm: Any) -> None:
     """Tokens that lie once, for each expert those that it takes; what all share stays one array of
     indices.
@@ -199,6 +200,7 @@ def test_array_batches_take_a_workspace(rng: np.random.Generator) -> None:
         lapidist.plan(a, b, workspace=np.zeros(4, np.int32), **asked)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("dtype", "extents"), in_turns(["float64", "float16", "int8"], [(5, 16, 1), (1, 16, 7), (17, 1, 1)])
 )

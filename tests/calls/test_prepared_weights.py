@@ -37,6 +37,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("extents", "trans_b", "precision"), in_turns(EXTENTS, [False, True], PRECISIONS, often=OFTEN, share=1)
 )

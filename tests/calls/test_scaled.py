@@ -53,6 +53,7 @@ def test_every_pair_of_forms_on_the_host(rng: np.random.Generator, a_form: str, 
 
 
 # D by columns is the product of B' and A', factors and all
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("forms", "order"), in_turns(PAIRS, ["C", "F"]))
 def test_every_form_in_the_machine(rng: np.random.Generator, forms: tuple[str, str], order: Any) -> None:
     """Whole numbers and powers of two: nothing is rounded, whatever the order of multiplication."""
@@ -95,6 +96,7 @@ def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generat
         assert judge(d, a, b, c, -1.5, 0.5, promoted=True, **scales).ok, device
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("layouts", ["rr", "cr", "cc"])
 def test_factors_in_any_layout_and_with_any_strides(rng: np.random.Generator, layouts: str) -> None:
     """Operands that are packed first, and factors that step backwards and over others."""
@@ -185,6 +187,7 @@ RACED = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("raced", "seed"), in_turns(RACED, range(3), often=[*zip(RACED[:3], range(3), strict=True)])
 )

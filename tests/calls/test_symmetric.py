@@ -38,6 +38,7 @@ def product(a: Numbers) -> Numbers:
     return np.asarray(a.astype(np.float64) @ a.astype(np.float64).swapaxes(-1, -2))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize(
     ("dtype", "n"), in_turns(["bfloat16", "float32", "float64", "int8"], [2 * MIXED + 1, 2 * MIXED, 1])
@@ -185,6 +186,7 @@ CONFIGS = [
 OFTEN = [(CONFIGS[0], "lower"), (CONFIGS[3], "upper")]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("config", "half"), in_turns(CONFIGS, ["lower", "upper"], often=OFTEN))
 def test_tiles_of_the_other_triangle_are_left_out(config: Config, half: str) -> None:
     n, square = 400, max(config.bm * config.cluster_m, config.bn * config.cluster_n)
@@ -229,6 +231,7 @@ def squashed(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
     return lapidist.tanh(acc * scale) + base
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("n", [2 * MIXED + 1, 70])
 def test_epilogues_of_both_halves(device: str, n: int) -> None:
@@ -308,12 +311,14 @@ OF_NARROW_LINES = [
 ]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("config", "n", "k"), surveyed_but(BOTH_CONFIGS, 0, 3))
 def test_tiles_are_stored_twice(config: Config, n: int, k: int) -> None:
     a = whole(n, k, dtype=np.float16)
     assert (of_half(a, config, "both", seed=config.bn) == product(a)).all()
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("config", "dtype", "n", "k"), surveyed_but(OF_NARROW_LINES, 0, 2))
 def test_tiles_are_stored_twice_by_narrow_lines(config: Config, dtype: str, n: int, k: int) -> None:
     a = whole(n, k, dtype=dtype)
@@ -321,6 +326,7 @@ def test_tiles_are_stored_twice_by_narrow_lines(config: Config, dtype: str, n: i
     assert (of_half(a, config, "both", config.bn, precision) == product(a)).all()
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("config", "n", "k"), surveyed_but(BOTH_CONFIGS, 0))
 @pytest.mark.parametrize("adds", [False, True])
 def test_what_lies_above_the_diagonal_is_the_mirror_image(config: Config, n: int, k: int, adds: bool) -> None:

@@ -48,6 +48,7 @@ def test_calls_in_the_machine() -> None:
 TILES = Run("machine", 2301, ("numpy",), tiles=True)
 
 
+@pytest.mark.survey
 def test_configs_in_the_machine() -> None:
     found = cases(TILES, 100)
     assert wrong(found) == []

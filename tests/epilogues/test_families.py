@@ -80,7 +80,7 @@ FMA = [
 ]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("dtype", "extents", "more"), FMA, ids=str)
 def test_simt(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "simt", dtype, extents, **more)
@@ -111,7 +111,7 @@ SGEMM = [
 ]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("extents", "more"), surveyed_but(SGEMM, 0, 1, 2), ids=str)
 def test_sgemm(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "sgemm", "float32", extents, **more)
@@ -147,7 +147,7 @@ WGMMA_MORE: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("dtype", "extents", "more"),
     [*surveyed_but(WGMMA, 0, 1, 2, 3, 7, 8, 10), *sampled(WGMMA_MORE, share=2)],
@@ -159,6 +159,7 @@ def test_wgmma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[st
     check(rng, "wgmma", dtype, extents, **alone, **more)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("kernel", ["wgmma", "mma"])
 def test_factors_come_first(rng: np.random.Generator, kernel: str) -> None:
     a, b = fresh(rng, (140, 256), "float8_e4m3fn"), fresh(rng, (72, 256), "float8_e4m3fn").T
@@ -270,6 +271,7 @@ def of_text(text: str, parameters: str) -> Epilogue:
     return lapidist.epilogue(names["f"])
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_function(rng: np.random.Generator, dtype: str) -> None:
     """A column of D for each."""
@@ -408,7 +410,7 @@ OFTEN = [
 ]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("name", "out_dtype"), in_turns(WRITTEN_OUT, BOUNDS, often=OFTEN, share=1))
 def test_a_short_function_is_written_out(rng: np.random.Generator, name: str, out_dtype: str) -> None:
     """For all sums of a thread."""

@@ -211,6 +211,7 @@ def test_wgmma(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> 
     check(rng, "wgmma", "bfloat16", extents, **alone, **more)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kernel", ["simt", "mma", "sgemm"])
 def test_scattered_rows_are_scattered_in_all_of_them(rng: np.random.Generator, kernel: str) -> None:
     dtype = "float16" if kernel == "mma" else "float32"

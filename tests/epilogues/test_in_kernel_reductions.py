@@ -140,7 +140,7 @@ ALL_WAYS = [PLAIN, *WAYS, *MORE_WAYS]
 OFTEN, LATER = range(1 + len(WAYS)), range(1 + len(WAYS), len(ALL_WAYS))
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("name", "way"),
     [
@@ -169,6 +169,7 @@ def of_one_factor(rng: np.random.Generator, m: int, n: int, k: int = 192) -> tup
     return a, b
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("ways", [WAYS, *surveyed([MORE_WAYS])], ids=["some", "others"])
 @pytest.mark.parametrize(
     "function", [of_sums, *surveyed([of_columns, of_rows])], ids=lambda each: each.function.name
@@ -197,6 +198,7 @@ def rows_of_two(acc: lapidist.Pair) -> Any:
     return gate, lapidist.row_sum(gate * up), lapidist.row_sum(lapidist.Pair(gate, up))
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(
     ("function", "rows", "n"),
     [(ROWS, 37, 200), *surveyed([(rows_of_two, 37, 200), (ROWS, 1, 4200), (rows_of_two, 1, 4200)])],
@@ -302,7 +304,7 @@ def test_a_function_says_what_may_be_joined() -> None:
     assert neighbours == [JOINED // 2, JOINED]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("batch", "rows"), [(20, 1), (6, 4), (2, 40), (3, 16)])
 def test_a_batch_that_shares_b_has_sums_of_each_matrix(batch: int, rows: int) -> None:
     """Stacked, it is one product; lanes must not join rows of two matrices. Sums of rows may stay stacked."""

@@ -201,7 +201,7 @@ def test_of_whole_numbers(
     check(rng, narrowing, kernel, dtype, extents, **alone, **more)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), KERNELS[::5], ids=str)
 def test_of_as_many_columns(
     rng: np.random.Generator, kernel: str, dtype: str, extents: Any, more: dict[str, Any]
@@ -209,7 +209,7 @@ def test_of_as_many_columns(
     check(rng, keeping, kernel, dtype, extents, **more)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("kernel", ["simt", "mma", "wgmma"])
 def test_swiglu_is_within_the_bound(rng: np.random.Generator, kernel: str) -> None:
     dtype = numpy_dtype("float32" if kernel == "simt" else "bfloat16")

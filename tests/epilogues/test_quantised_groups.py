@@ -60,6 +60,7 @@ def same_bits(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one[left].view(whole), other[left].view(whole))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("function", "config", "extents"), surveyed_but(WAYS, 1, 3), ids=str)
 def test_bits_are_those_of_the_pass(
     rng: np.random.Generator, function: Any, config: Config, extents: tuple[int, int]
@@ -143,6 +144,7 @@ def every_kind_of_pairs(acc: lapidist.Pair, tile: lapidist.Tile) -> Any:
     return one, lapidist.Output(one, "float32"), lapidist.Output(one > 0, "bool"), both
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("function", [every_kind, every_kind_of_pairs], ids=lambda each: each.function.name)
 @pytest.mark.parametrize(
     ("config", "n"),

@@ -92,12 +92,14 @@ def three_by_hand(x: Array) -> tuple[Any, ...]:
 # ---- on the host ----
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("device", [None, "machine"])
 def test_by_hand(rng: np.random.Generator, device: str | None) -> None:
     a, b, row = whole(rng, (2, 3, 5, 4)), whole(rng, (4, 6)), whole(rng, (6,))
     same(lapidist.matmul(a, b, epilogue=all_of_them(row=row), device=device), by_hand(a @ b + row))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("device", [None, "machine"])
 def test_vectors_have_no_rows_or_no_columns(rng: np.random.Generator, device: str | None) -> None:
     a, b, one = whole(rng, (5, 4)), whole(rng, (4, 6)), np.ones(1, "f4")
@@ -274,7 +276,7 @@ def test_every_way_out(
     check(rng, function, kernel, dtype, extents, **alone(kernel, more), **more)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("function", FUNCTIONS[1:], ids=lambda each: each.function.name)
 def test_every_kind(rng: np.random.Generator, function: Any) -> None:
     check(rng, function, "mma", "bfloat16", (40, 264, 32), with_c=True)
@@ -301,6 +303,7 @@ def test_batches_that_take_several_launches(rng: np.random.Generator) -> None:
 # ---- the order of a sum ----
 
 
+@pytest.mark.survey
 def test_it_is_the_same_in_every_kernel_and_for_any_number_of_rows(rng: np.random.Generator) -> None:
     """A product of one factor has the same values everywhere."""
     a, b = rng.standard_normal((40, 1)).astype("f4"), rng.standard_normal((1, 136)).astype("f4")
@@ -321,7 +324,7 @@ PASSES = [
 ]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("then", "shape"), PASSES, ids=str)
 def test_sums_of_blocks_are_summed(rng: np.random.Generator, then: str, shape: tuple[int, int, int]) -> None:
     made = lapidist.epilogue(lambda acc: (acc, getattr(lapidist, then)(acc)))
@@ -367,6 +370,7 @@ def test_sums_are_within_the_bound(rng: np.random.Generator, dtype: str, m: int,
 # ---- 8 bits, and factors for 128 neighbours ----
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("device", [None, "machine"])
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int8"])
 @pytest.mark.parametrize("extents", [(5, 3, 300), (4, 2, 256), (3, 1, 1)], ids=str)

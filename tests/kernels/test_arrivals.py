@@ -154,6 +154,7 @@ def test_tiles_wait_for_the_rows_that_they_have(rng: np.random.Generator, name: 
         assert not any(rank.report.any() for rank in ranks)
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("rows", "chunk"), [(32, 16), *surveyed([(64, 32)])])
 def test_three_ranks_and_the_planners_config(rng: np.random.Generator, rows: int, chunk: int) -> None:
     ranks = all_ranks(rng, 3, rows, chunk, None)

@@ -158,7 +158,7 @@ def holds(rule: Any, config: Config, facts: Any) -> bool:
         return True
 
 
-@pytest.mark.often(20)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("limit", "kernel"), [*cases()], ids=[f"{kernel.name}: {limit.words[:40]}" for limit, kernel in cases()]
 )

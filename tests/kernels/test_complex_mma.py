@@ -25,7 +25,7 @@ TILES = [
 ]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("tile", "trans_a", "trans_b"), in_turns(TILES, OPS, [*OPS][::-1]))
 def test_every_tile_and_op(tile: DoubleTile, trans_a: Any, trans_b: Any, monkeypatch: Any) -> None:
     """Whole tiles and parts, fewer steps of k than stages have, and parts of k without any."""

@@ -71,6 +71,7 @@ def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_parts, "LEAST_STEPS", LEAST)
 
 
+@pytest.mark.often(1)
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize(
     ("name", "sms"),

@@ -120,6 +120,7 @@ def require_same(found: Array, expected: Array) -> None:
     np.testing.assert_array_equal(found[: len(expected)].view(bits), expected.view(bits))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", in_turns(WAYS, often=OFTEN))
 def test_rows_have_the_bits_of_the_dense_product(rng: np.random.Generator, name: str) -> None:
     way = WAYS[name]
@@ -131,6 +132,7 @@ def few_sms(count: int) -> Device:
     return replace(H200, sms=count)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("name", "sms"), in_turns(ON_WGMMA, [1, 7, 10, 26], often=[("wgmma, eight parts", 26), ("wgmma", 10)])
 )

@@ -48,7 +48,7 @@ def compiled(problem: Problem, config: Config) -> Binary:
     return compile_kernel(WGMMA.source, WGMMA.entry, macros, "sm_90a", WGMMA.options)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("problem", "config"), cases())
 def test_a_stays_in_registers_until_its_product_has_ended(problem: Problem, config: Config) -> None:
     products, early = written_too_early(compiled(problem, config))

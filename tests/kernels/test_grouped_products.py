@@ -67,6 +67,7 @@ MANY_BY = ("wgmma", "mma float16", "simt float32", "sgemm")
 TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("way", "extent"), in_turns(WAYS, ["m", "k"], often=OFTEN))
 def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, extent: str) -> None:
     kernel, dtype, config = WAYS[way]
@@ -77,7 +78,7 @@ def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, exten
         require_right(product, run_sanitized(product, kernel, config, seed))
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("turned", "extent", "kernel"),
     in_turns(product([False, True], repeat=2), ["m", "n", "k"], ["mma", "simt", "sgemm"]),
@@ -231,6 +232,7 @@ def test_patches_are_held_within_a_group(rng: np.random.Generator) -> None:
     require_right(product, run_sanitized(product, "wgmma", tile("float16", 64, 192, 2), 0, ALONE))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("extent", "others"), [("m", (37, 29)), ("k", (40, 40)), *surveyed([("m", (72, 40)), ("k", (72, 130))])]
 )

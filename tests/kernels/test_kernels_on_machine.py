@@ -74,6 +74,7 @@ def test_other_awkward_sizes(
     are_right(rng, kernel, sizes)
 
 
+@pytest.mark.often(23)
 @pytest.mark.parametrize(("kernel", "sizes"), some_sizes(stays=True), scope="module")
 def test_awkward_sizes(rng: np.random.Generator, kernel: Kernel, sizes: list[tuple[int, int, int]]) -> None:
     are_right(rng, kernel, sizes)
@@ -101,7 +102,7 @@ def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None
         assert judge(out, a, b, precision=precision_of(math), unit=kernel.unit).ok
 
 
-@pytest.mark.often(8)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("kernel", "math"), PLAIN_SURVEYED, scope="module")
 def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
     m, n, k = WITH_C
@@ -125,7 +126,7 @@ def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> 
     assert judge(out, a, b, c, alpha, beta, precision=precision_of(math), unit=kernel.unit).ok
 
 
-@pytest.mark.often(12)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("kernel", "math"), SURVEYED, scope="module")
 def test_integers_are_exact_and_nan_in_c_is_not_read(
     rng: np.random.Generator, kernel: Kernel, math: str
@@ -142,6 +143,7 @@ def test_integers_are_exact_and_nan_in_c_is_not_read(
 
 
 # By kernel, as the sizes before: what a kernel is compiled to is read once.
+@pytest.mark.often(5)
 @pytest.mark.parametrize("kernel", KERNELS, ids=named, scope="module")
 def test_nothing_outside_the_output_is_written(rng: np.random.Generator, kernel: Kernel) -> None:
     a, b = operands(kernel, 18, 21, 24, plain(kernel), rng)

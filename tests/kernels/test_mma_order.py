@@ -53,6 +53,7 @@ def test_halves_in_every_layout(name: str, layout: str) -> None:
     sanitized(config, config.bm, config.bn, 3 * config.bk + 8, layout, "float16", 0)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("name", "gap", "k"), [("mma, by words", 1, 141), ("mma, small", 2, 69), ("mma", 0, 8)]
 )

@@ -55,7 +55,7 @@ def operands(rng: np.random.Generator, rows: int, n: int = 40, k: int = 72) -> t
     return a, b
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("name", "rows", "owners"),
     in_turns(CONFIGS, (128, 48), (2, 3), leave=[("exchanged", 48, 2), ("exchanged", 48, 3)]),

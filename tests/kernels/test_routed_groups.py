@@ -51,6 +51,7 @@ CONFIGS = {
 FOR_OTHERS = 3, 4  # a pair of blocks, and two warpgroups by turns
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("seed", [0, *surveyed([1])])
 @pytest.mark.parametrize("name", surveyed_but(CONFIGS, *FOR_OTHERS))
 def test_rows_lie_anywhere(rng: np.random.Generator, name: str, seed: int) -> None:
@@ -65,6 +66,7 @@ def test_rows_of_many_groups_lie_anywhere(rng: np.random.Generator, name: str, s
     require_right(product, run_sanitized(product, "wgmma", CONFIGS["two stages"], seed))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("k", [36, 60])
 def test_a_chunk_ends_with_k(rng: np.random.Generator, k: int) -> None:
     """Rows start on multiples of 16 bytes, and end elsewhere, where NaN follows."""
@@ -89,6 +91,7 @@ def test_parts_of_k_are_gathered(rng: np.random.Generator, long: int, n: int, sm
     require_right(product, found)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("way", ["gathers", "scatters"])
 def test_one_way_alone(rng: np.random.Generator, way: str) -> None:
     ways = {"gathers": False, "scatters": False} | {way: True}
@@ -158,6 +161,7 @@ def scaled(rng: np.random.Generator, kind: str, lengths: list[int], k: int) -> G
     return drawn._replace(expected=expected.astype(bfloat16), factors=Factors(of_a, of_b))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("way", "kind"), in_turns(["wgmma", "a pair", "two warpgroups", "mma"], ["lines", "strips", "squares"])
 )

@@ -99,7 +99,7 @@ def test_patches_of_every_width_in_every_width_of_elements(math: str, columns: i
         check(math, tile(math, 64, columns, 2), (35, 2 * columns + 11, 20), 2 * columns + 11 + skew, skew)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("config", "more"),
     [
@@ -119,7 +119,7 @@ def test_every_way_to_a_tile(config: Config, more: dict[str, Any]) -> None:
     check("bfloat16", config, (140, 203, 130), 205, 3, **more)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("math", "skew"), in_turns(["bfloat16", "float16"], [0, 3, 9]))
 def test_pieces_by_twos_beside_many_sums(math: str, skew: int) -> None:
     """A thread with 192 sums has registers for two pieces at a time, of the four that are its own in a

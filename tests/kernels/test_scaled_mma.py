@@ -35,6 +35,7 @@ M, N, K = 140, 72, 400
 
 
 # D by columns is the product of B' and A', factors and all
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("forms", "order"), in_turns(PAIRS, ["C", "F"]))
 def test_every_form(rng: np.random.Generator, forms: tuple[str, str], order: Any) -> None:
     a_form, b_form = forms
@@ -51,6 +52,7 @@ def test_every_form(rng: np.random.Generator, forms: tuple[str, str], order: Any
     assert judge(out, a, b, exact=True, **scales).ok
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("layouts", ["cr", "ss", *surveyed(["rr", "rc"])])
 def test_lines_of_any_length_and_factors_with_any_strides(rng: np.random.Generator, layouts: str) -> None:
     """Elements that pass through registers, and strided ones, which wgmma refuses: the planner turns to mma
@@ -87,6 +89,7 @@ def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generat
         assert judge(d, a, right, c, -1.5, 0.5, promoted=True, unit="mma", **scales).ok, output
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     "sharing",
     [{"split_k": 3, "reduction": "separate"}, {"schedule": "stream_k"}, *surveyed([{"split_k": 2}])],
@@ -107,6 +110,7 @@ def test_blocks_that_share_a_tile(rng: np.random.Generator, sharing: dict[str, A
         assert judge(d, a, b, exact=True, **scales).ok, form
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("forms", "seed"), in_turns([("strips", "squares"), ("squares", "strips"), ("lines", "line")], range(2))
 )
@@ -144,6 +148,7 @@ def test_a_batch_takes_one_factor(rng: np.random.Generator) -> None:
 # ---- other chips ----
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("a_form", [*FORMS[::2], *surveyed(FORMS[1::2])])
 def test_ada_multiplies_with_factors(rng: np.random.Generator, a_form: str) -> None:
     """By the 8-bit instruction of its own, which wgmma's chip does not have: the planner's choice, run in the

@@ -121,6 +121,7 @@ def sanitized(config: Config, a: np.ndarray, b: np.ndarray, **sharing: Any) -> n
 SLICED = CONFIGS[2:]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("config", "layout", "odd", "sharing"),
     [
@@ -145,6 +146,7 @@ def test_slices_of_k_meet(
     assert np.array_equal(sanitized(config, a, b, **sharing), a @ b)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("k", [20, 260], ids=["within the stages", "beyond them"])
 def test_slices_meet_again_for_each_tile(rng: np.random.Generator, k: int) -> None:
     """In room that the tile before has left. Where k needs no stage twice, only the meeting itself

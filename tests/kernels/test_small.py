@@ -46,6 +46,7 @@ def drawn(rng: np.random.Generator, batch: int, rows: int, cols: int, by: str, d
     return found if by == "r" else found.swapaxes(1, 2)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("config", "dtype", "layouts"), in_turns(TILES, EXACT, ["rr", "rc", "cr", "cc"]))
 def test_products(rng: np.random.Generator, config: Config, dtype: str, layouts: str) -> None:
     for batch, m, n, k in SHAPES:
@@ -58,7 +59,7 @@ def test_products(rng: np.random.Generator, config: Config, dtype: str, layouts:
         assert np.array_equal(found, (a.astype("f8") @ b.astype("f8")).astype(found.dtype))
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_the_same_bits_as_simt(rng: np.random.Generator, dtype: str) -> None:
     """With alpha, and beta C, of which the former is rounded first."""
@@ -96,6 +97,7 @@ def test_matrices_that_do_not_follow_each_other(rng: np.random.Generator, case: 
     assert np.isnan(out[..., -1]).all()
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("config", TILES, ids=str)
 def test_sanitized(rng: np.random.Generator, config: Config) -> None:
     """Memory that is not aligned to vectors, too."""

@@ -97,6 +97,7 @@ def stretches_inside_tiles(
     return sum(place not in ends for place in range(each, sum(steps), each))
 
 
+@pytest.mark.often(1)
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize(
     ("way", "extent"),

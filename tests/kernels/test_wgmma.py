@@ -38,6 +38,7 @@ PATCHED = ("wgmma_patches", "wgmma_clusters", "wgmma_streamk")
 H200, A100 = chip("h200"), chip("a100")
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("kernel", "math"), in_turns(RUNGS, MATHS))
 def test_rungs_in_every_type(kernel: str, math: str) -> None:
     a, b, more = operands(math, 140, 272, 208)
@@ -117,6 +118,7 @@ PACKED = [("bfloat16", "rr"), ("bfloat16", "cc"), ("int8", "rr"), ("tf32", "cr")
 SHARED = [((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 3), (2, 1)), ((2, 3), (2, 3))]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("typed", "batches"), in_turns(PACKED, SHARED))
 def test_batches_that_are_packed(typed: tuple[str, str], batches: tuple[tuple[int, ...], ...]) -> None:
     """Every matrix of its own is packed, one that the batch shares once."""
@@ -179,6 +181,7 @@ def lengths_and_gaps() -> list[Any]:
     return found
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("k", "gap", "dtype"), lengths_and_gaps())
 def test_lines_of_any_length_are_packed(k: int, gap: int | None, dtype: str) -> None:
     """Of less than a piece to more than a warp takes at once; next to each other, apart, as windows of one
@@ -210,6 +213,7 @@ FEW_ROWS = [  # m, a tile's rows and columns, the rows that have room in a stage
 OFTEN_FEW = list(zip(FEW_ROWS[:5], ("row", "col", "row", "col", "row"), strict=True))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("few", "b_layout"), in_turns(FEW_ROWS, ["row", "col"], often=OFTEN_FEW))
 def test_few_rows_are_loaded_alone(few: tuple[int, int, int, int], b_layout: str) -> None:
     """wgmma reads whole tiles all the same: the others are zeros, or lie in B of the same stage, and go
@@ -347,6 +351,7 @@ def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     assert judge(out, a, b.T, unit="wgmma").ok
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("name", "types"), in_turns(PATCHED, [("bfloat16", "bfloat16"), ("int8", "int8"), ("tf32", "float32")])
 )

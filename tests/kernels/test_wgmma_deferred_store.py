@@ -109,6 +109,7 @@ def test_208_columns() -> None:
         multiply(a[:, :135], b[:135, :263], kernel="wgmma", config=tile("bfloat16", 256, 208, 2))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "more"),
     [

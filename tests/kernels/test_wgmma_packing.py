@@ -25,6 +25,7 @@ from wgmma_products import check, lying, operands, whole
 SHARED_OUT = [(61, 31, 3003), (61, 32, 331), (64, 29, 35), (5, 3, 9)]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("extents", "b_layout"), in_turns(SHARED_OUT, ["row", "col"]))
 def test_shares_of_every_size(extents: tuple[int, int, int], b_layout: str) -> None:
     """Several stretches a warp, or fewer than it could; both operands or one; matrices that have ends
@@ -60,6 +61,7 @@ def test_blocks_of_the_next_launch_find_place_beside_these(monkeypatch: pytest.M
     check(d, a, b, alpha=1.0)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "extents"),
     in_turns(["int8", "float8_e4m3fn", "tf32"], [(61, 131, 333), (64, 29, 35), (5, 3, 9)]),
@@ -91,6 +93,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("layouts", "extents", "config"), surveyed_but(PARTS, 0, 4))
 def test_parts_are_packed_beside_products(
     layouts: tuple[str, str], extents: tuple[int, int, int], config: Config

@@ -107,7 +107,7 @@ def test_shared_memory_knows_where_its_values_come_from() -> None:
     assert {int(each.elements[0, 0]) // k for each in of_a} == {0}
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     "name", ["vector_loads", "async_pipeline", "mma_multistage", *surveyed(["tma_streamk"])]
 )

@@ -72,6 +72,7 @@ WGMMA = tile("float16", 64, 32, 3)
 SGEMM = kernel_named("sgemm").configs_for("float32")[-1][0]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("name", "config", "dtype", "odd"),
     [

@@ -113,6 +113,7 @@ def test_persistent_blocks_come_to_a_second_tile() -> None:
     }
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("stop", [Empty, KeyboardInterrupt])
 def test_a_survey_that_is_stopped_keeps_what_was_found(
     stop: type[BaseException], monkeypatch: pytest.MonkeyPatch

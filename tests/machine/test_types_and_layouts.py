@@ -71,7 +71,7 @@ def test_every_type_in_every_layout(
 WITH_LAYOUTS = list(zip(TENSOR_MATHS, cycle(list(LAYOUTS)[::-1]), strict=False))
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("math", "layouts"), [*WITH_LAYOUTS[::2], *surveyed(WITH_LAYOUTS[1::2])])
 def test_no_race_and_nothing_read_outside(
     rng: np.random.Generator, math: str, layouts: tuple[str, str, str]
@@ -94,6 +94,7 @@ def test_no_race_and_nothing_read_outside(
     assert judge(out, a, b, exact=math != "bfloat16", precision=precision_of(math), unit="mma").ok
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("math", ["float16", "uint8", *surveyed(["float8_e5m2", "bfloat16", TF32])])
 def test_results_in_every_type_that_is_offered(rng: np.random.Generator, math: str) -> None:
     a, b, precision = fresh(rng, (33, 47), math), fresh(rng, (47, 35), math), precision_of(math)
@@ -125,6 +126,7 @@ def test_sums_in_half(rng: np.random.Generator, kernel: str, output: str) -> Non
     assert not judge(result.astype("f4"), a, b).ok  # they are not those of float sums
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     ("left", "right"), [("int8", "uint8"), FP8, *surveyed([("uint8", "int8"), FP8[::-1]])]
 )

@@ -259,6 +259,7 @@ def test_strided_rows_are_refused_in_words() -> None:
 # ---- the bits, in the machine ----
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("math", "parts"), in_turns(["bfloat16", E4M3], [2, 4], share=1))
 def test_wgmma_adds_parts_alike_in_a_cluster_and_by_turnstile(
     math: str, parts: int, rng: np.random.Generator
@@ -277,6 +278,7 @@ def test_wgmma_adds_parts_alike_in_a_cluster_and_by_turnstile(
 ROWS = (1, 40, 300, 3000)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("math", "layer"), in_turns(["bfloat16", E4M3, "float32"], [(4096, 4096), FEW_COLUMNS], share=1)
 )

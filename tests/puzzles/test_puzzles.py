@@ -120,6 +120,7 @@ def test_what_is_missing_is_found_where_it_is_missed(puzzle: Puzzle) -> None:
 STAND_FOR_ALL = ("double_buffer", "wgmma_tma")  # in `make test`
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     "puzzle",
     [
@@ -143,7 +144,7 @@ def test_the_last_hint_solves_it(rung: str) -> None:
     assert verdict.solved, str(verdict)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("rung", "old", "new", "count"), COSTLY)
 def test_what_costs_more_than_the_rung_is_not_solved(rung: str, old: str, new: str, count: str) -> None:
     puzzle = puzzle_named(rung)

@@ -45,6 +45,7 @@ CASES = [
 ]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("name", "case"), in_turns(["h200", "a100"], range(len(CASES)), share=1))
 def test_functions_follow_sums(monkeypatch: pytest.MonkeyPatch, name: str, case: int) -> None:
     epilogue, direct = CASES[case]
@@ -142,6 +143,7 @@ FORMATS: dict[str, dict[str, Any]] = {"int4": {"group": 128, "zero_points": True
 OFTEN = [("h200", 512, "int4"), ("a100", 1, "mxfp4"), ("a100", 512, "int8")]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("name", "few_rows", "format"), in_turns(["h200", "a100"], [512, 1], FORMATS, often=OFTEN, share=1)
 )

@@ -73,7 +73,7 @@ def test_factors_that_scaled_products_have() -> None:
         assert ways.way_of(Rows(8192, 4096), weight, 132) == ("decoded" if weight.group != 64 else "streamed")
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("k", "parts"), [(64, 1), (192, 2), (512, 2), *surveyed([(384, 1)])])
 def test_factors_of_any_span(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, k: int, parts: int

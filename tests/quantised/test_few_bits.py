@@ -109,6 +109,7 @@ CONFIGS = [
 OFTEN = [(CONFIGS[0], "int4"), (CONFIGS[2], "mxfp4"), (CONFIGS[8], "int4"), (CONFIGS[10], "mxfp4")]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("config", "format"), in_turns(CONFIGS, ["int4", "mxfp4"], often=OFTEN))
 def test_parts_of_k_and_columns_of_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Streamed, format: str
@@ -151,6 +152,7 @@ NARROW_CASES = [
 ]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("number", "case"), surveyed_but(enumerate([*WIDE_CASES, *NARROW_CASES]), 1, 4))
 def test_wide_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, number: int, case: Any
@@ -299,6 +301,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("rows", "first"), surveyed_but(BLOCKS, 2, 6))
 def test_warps_find_the_registers_they_take(rows: int, first: bool) -> None:
     """What warps take is what others of the block gave back: more would be waited for without an end."""
@@ -323,6 +326,7 @@ def test_factors_above_one(rng: np.random.Generator) -> None:
     require_near(result, x, quantised.unpack(packed, "float64"))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_each_code_of_four_bits_is_exact(dtype: str) -> None:
     """A row of x picks a step of k, which has every code."""

@@ -88,6 +88,7 @@ def test_rows_become_bfloat16(rng: np.random.Generator, monkeypatch: pytest.Monk
     assert np.all(abs(found - (left @ weight + bias)) <= (k + 4) * 2.0**-24 * terms)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("dtype", "format", "more"), [(E4M3, "mxfp4", {}), (INT8, "int4", {"group": 64})])
 def test_chips_without_wgmma_multiply_halves(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, dtype: str, format: str, more: Any
@@ -105,7 +106,7 @@ def test_chips_without_wgmma_multiply_halves(
 CONFIGS = [(16, 1, 3, 2, 2), (32, 3, 1, 2, 1), (64, 1, 2, 3, 1), (192, 2, 1, 4, 1)]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("config", "dtype"), list(zip(CONFIGS, (E4M3, INT8, E4M3, INT8), strict=True)))
 def test_parts_of_k_and_columns_of_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, dtype: str
@@ -150,6 +151,7 @@ def test_sums_of_whole_numbers_are_exact(rng: np.random.Generator) -> None:
     assert np.array_equal(found, x.astype("f8") @ quantised.unpack(quantised.from_mxfp4(blocks, scales)))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("dtype", [E4M3, INT8])
 def test_each_code_is_exact(dtype: str) -> None:
     """A row of x picks a step of k, which has every code."""

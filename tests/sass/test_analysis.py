@@ -272,7 +272,7 @@ def test_alignment_widens_the_loads() -> None:
     assert set(static("vector_loads", aligned=False).widths["ldg"]) == {4}
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("math", "depth"), [("float16", 16), ("tf32", 8), ("int8", 32)])
 def test_the_multistage_loop_multiplies_a_warp_tile(math: str, depth: int) -> None:
     """64 x 64 sums of a warp, 128 bytes of k: 32 products of 16 x 8 for each depth, and a read of A and B

@@ -25,7 +25,7 @@ def planned(config: Config, extents: tuple[int, int, int], layouts: str) -> Plan
     return make_plan(dense_problem(*extents, "float64", layouts), H200, MMA, config)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("config", surveyed_but(CONFIGS, 0, 4, 7), ids=str)
 def test_no_sum_is_touched_early(config: Config) -> None:
     binary = compiled(*planned(config, WHOLE, "rr").build)

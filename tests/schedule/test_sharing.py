@@ -107,7 +107,7 @@ def test_shared_tiles_come_out_right(rng: np.random.Generator, way: str, dtype: 
         assert judge(out, a, b, c, -0.5, 2.0).ok
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("way", "seed"), in_turns(WAYS, [1, 2]))
 def test_no_race_and_no_wait_without_end(rng: np.random.Generator, way: str, seed: int) -> None:
     a, b = (
@@ -180,7 +180,7 @@ AWKWARD = {
 }
 
 
-@pytest.mark.often(5)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "asked", [{"schedule": "stream_k"}, {"schedule": "stream_k", "avail_sms": 3}, {}], ids=str
 )

@@ -16,6 +16,7 @@ def drawn(rng: np.random.Generator, phi: float, *shape: int) -> Any:
     return (rng.random(shape) - 0.5) * np.exp(phi * rng.standard_normal(shape))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(("phi", "count"), [(0.0, 15), (1.0, 15), (1.0, 16)])
 def test_as_near_as_float64_sums(rng: np.random.Generator, phi: float, count: int) -> None:
     """A with lines along its columns, B with steps between elements, k of no whole vector."""
