@@ -171,7 +171,7 @@ def require_vectors(arrays: Sequence[Operand]) -> None:
 
 def require_bias(bias: Operand, x: Operand, weight: PackedWeight, dtype: str) -> None:
     """`dtype`: of the result."""
-    if bias.shape != (weight.shape[1],) or bias.strides not in ((1,), (0,)) or bias.dtype != dtype:
+    if bias.shape != (weight.shape[1],) or not in_rows(bias) or bias.dtype != dtype:
         raise ShapeError(
             f"bias: must have {weight.shape[1]} elements of {dtype}, one after another; got {bias.dtype} of"
             f" shape {bias.shape}. Convert it"
