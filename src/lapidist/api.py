@@ -56,13 +56,6 @@ def half_products() -> Any:
     return symmetric
 
 
-@cache
-def few_bits() -> Any:
-    from lapidist.quantised import bound_product
-
-    return bound_product
-
-
 def matmul(
     a: Array,
     b: Any,
@@ -161,7 +154,7 @@ def matmul(
         raise unexpected(matmul, unknown)
     if isinstance(b, FewBits):
         refused = precision, acc_dtype, scale_b, promote, symmetric or None, triangle, invariant, compile
-        return few_bits().matmul_by_name(a, b, out, refused, scale_a, out_dtype, epilogue, stream, device)
+        return b.matmul(a, b, out, refused, scale_a, out_dtype, epilogue, stream, device)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)

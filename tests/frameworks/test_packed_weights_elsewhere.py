@@ -13,6 +13,8 @@ from lapidist.errors import LapidistError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lapidist.torch")
+from lapidist.torch.packed_layer import PackedStack  # noqa: E402
+
 pytestmark = pytest.mark.frameworks
 REFUSED = "invariant: is not for weights of few bits"
 
@@ -34,8 +36,9 @@ def test_states_whose_types_or_layouts_were_changed_are_refused() -> None:
 def test_groups_are_named_by_numbers() -> None:
     experts = quantised.pack(torch.randn(3, 64, 8), "int8")
     assert torch.equal(quantised.unpack(experts[-1]), quantised.unpack(experts)[2])
-    with pytest.raises(LapidistError, match="number: must be that of a group; got slice"):
-        experts[1:]
+    for number in (slice(1, None), 3, -4, torch.tensor([1, 2])):
+        with pytest.raises(LapidistError, match="number: must be that of a group, from -3 to 2; got "):
+            experts[number]
 
 
 def test_an_order_of_sums_is_not_promised() -> None:
@@ -88,3 +91,50 @@ def test_all_attributes_of_a_layer_can_be_read() -> None:
     """As tracers do. torch's distribute_module reads one, which then says that it cannot split."""
     layer = lapidist.torch.PackedLinear(quantised.pack(torch.randn(64, 8), "int4"))
     assert dict(inspect.getmembers(layer))["_distribute_module_applied"] is False
+
+
+def layer_of(n: int, **how: object) -> object:
+    torch.manual_seed(65)
+    weight = quantised.pack(torch.randn(128, n), **{"format": "int4", "group": 64, **how})
+    return lapidist.torch.PackedLinear(weight)
+
+
+def test_a_loaded_state_stays_the_callers() -> None:
+    """As that of torch's layers: its numbers are copied, unless they are assigned."""
+    for how in ({}, {"format": "int8", "group": None}):
+        layer, state = layer_of(64), layer_of(64, **how).state_dict()
+        layer.load_state_dict(state)
+        numbers = quantised.unpack(layer.packed_weight)
+        for array in state.values():
+            array.zero_()
+        assert torch.equal(quantised.unpack(layer.packed_weight), numbers)
+        assert numbers.any()
+
+
+def test_a_layer_on_meta_takes_a_state_that_is_assigned() -> None:
+    layer, state = layer_of(64), layer_of(64, format="mxfp4", group=None).state_dict()
+    layer.to("meta").load_state_dict(state, assign=True)
+    assert layer.codes is state["codes"]
+    assert torch.equal(quantised.unpack(layer.packed_weight), quantised.unpack(quantised.load(state)))
+
+
+def test_states_of_other_layers_are_refused() -> None:
+    layer, x = layer_of(64), torch.randn(2, 128).bfloat16()
+    expected = layer(x)
+    with pytest.raises(LapidistError, match=r"state: must have a weight of \(128, 64\), as the layer has; g"):
+        layer.load_state_dict(layer_of(128).state_dict())
+    assert torch.equal(layer(x), expected)
+
+
+def test_arrays_lie_in_rows_whatever_was_loaded() -> None:
+    """Kernels read them one element after another."""
+    experts, ends = quantised.pack(torch.randn(3, 128, 128), "int4"), torch.tensor([1, 1, 2])
+    x = torch.randn(2, 128).bfloat16()
+    expected = lapidist.grouped(x, experts, ends, device="machine")
+    state = {name: array.mT.contiguous().mT for name, array in experts.state_dict().items() if array.ndim > 1}
+    again = quantised.load({**experts.state_dict(), **state})
+    assert torch.equal(lapidist.grouped(x, again, ends, device="machine"), expected)
+    assert not state["codes"].is_contiguous()
+    layer = PackedStack(experts)
+    layer.to(memory_format=torch.channels_last)
+    assert torch.equal(lapidist.grouped(x, layer.packed_weight, ends, device="machine"), expected)

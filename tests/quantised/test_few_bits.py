@@ -384,6 +384,7 @@ X = np.ones((2, 64), np.float16)
         (X, {"bias": np.ones(7, np.float16)}, r"bias: must have 8 elements of float16"),
         (X, {"out": np.ones((2, 7), np.float16)}, r"out: must be float16 of shape \(2, 8\)"),
         (X, {"out": np.ones((8, 2), np.float16).T}, "out: must be writable, its rows"),
+        (X, {"bias": np.broadcast_to(np.float16(1), 8)}, "bias: must have 8 elements of float16, one after"),
     ],
 )
 def test_what_does_not_fit_is_refused(x: Any, more: Any, words: str) -> None:

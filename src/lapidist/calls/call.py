@@ -28,6 +28,7 @@ class FewBits:
     WAY_OUT: ClassVar[str] = "Multiply by it with lapidist.matmul or grouped, or unpack it"
     grouped: ClassVar[Callable[[Operation, Mapping[str, Any]], Any]]
     product: ClassVar[Callable[[Any, Any], Any]]
+    matmul: ClassVar[Callable[..., Any]]  # lapidist.matmul of it
     __array_ufunc__: ClassVar[None] = None  # so NumPy leaves x @ weight to __rmatmul__
 
     def __rmatmul__(self, x: Any) -> Any:

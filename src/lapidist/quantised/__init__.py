@@ -52,6 +52,14 @@ def grouped(operation: Any, arguments: Any) -> Any:
     return grouped(operation, arguments)
 
 
+def matmul_by_name(*arguments: Any) -> Any:
+    """lapidist.matmul of a packed weight."""
+    from lapidist.quantised.bound_product import matmul_by_name
+
+    return matmul_by_name(*arguments)
+
+
+FewBits.matmul = staticmethod(matmul_by_name)
 FewBits.grouped = staticmethod(grouped)
 FewBits.product = staticmethod(matmul)
 

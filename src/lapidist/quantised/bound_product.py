@@ -17,7 +17,7 @@ from lapidist.calls.copied_output import through_copy
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_array
 from lapidist.dtypes import IEEE
-from lapidist.errors import ArgumentError, StrideError, shown
+from lapidist.errors import ArgumentError, StrideError, not_in_graphs, shown
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.host_arrays import is_odd, on_host
 from lapidist.frameworks.new_arrays import fresh
@@ -38,6 +38,7 @@ REFUSED: dict[str, Any] = {
 }
 
 
+@not_in_graphs("quantised.matmul", "lapidist.torch.matmul")
 def matmul(
     x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, *, epilogue: Any = None, **more: Any
 ) -> Any:

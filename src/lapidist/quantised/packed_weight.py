@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.calls.call import FewBits
-from lapidist.dtypes import array_of_tensor
+from lapidist.dtypes import array_of_tensor, integer_from
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from lapidist.frameworks.arrays import Operand, framework_of, operand_of
 from lapidist.quantised.fragment_order import (
@@ -114,12 +114,14 @@ class PackedExperts(PackedWeight):
     shape: tuple[int, int, int]  # type: ignore[assignment]
 
     def __getitem__(self, number: int) -> PackedWeight:
-        if not hasattr(number, "__index__"):
+        count = len(self)
+        index = integer_from(-count, number)
+        if index is None or index >= count:
             raise ArgumentError(
-                f"number: must be that of a group; got {shown(number)}. Put several together with"
-                " lapidist.quantised.stack([weight[0], weight[1]]), say"
+                f"number: must be that of a group, from {-count} to {count - 1}; got {shown(number)}. Put"
+                " several together with lapidist.quantised.stack([weight[0], weight[1]]), say"
             )
-        arrays = {name: array[number] for name, array in self.arrays.items()}
+        arrays = {name: array[index] for name, array in self.arrays.items()}
         return PackedWeight(self.shape[1:], self.format, self.group, self.scale_type, **arrays)
 
     def __len__(self) -> int:
@@ -190,7 +192,14 @@ def load(state: Mapping[str, Any]) -> PackedWeight:
             f"state: arrays must be those of one framework; got {' and '.join(frameworks)}. Convert them"
         )
     require_arrays(weight)
-    return weight
+    return replace(weight, **{name: in_rows(array) for name, array in weight.arrays.items()})
+
+
+def in_rows(array: Any) -> Any:
+    """The array, copied unless its elements lie one after another, as kernels read them."""
+    if framework_of(array) == "torch":
+        return array.contiguous()
+    return array if array.flags.c_contiguous else array.copy()
 
 
 def of_layout(

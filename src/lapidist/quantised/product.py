@@ -70,6 +70,7 @@ def product(
     require_weight(weight, x)
     require_free_order()
     require_current_stream(stream)
+    left, added = operand_of(x, "x"), None if bias is None else operand_of(bias, "bias")
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
 
@@ -77,12 +78,10 @@ def product(
         multiply = partial(product, weight=weight, **types, device=device, decode=decode)
         x = x if norm_eps is None else normalised(x, require_epsilon(norm_eps))
         return recorded(x, bias, multiply, partial(gradient_to_x, weight=weight, device=device))
-    left = operand_of(x, "x")
     require_activations(left, weight.shape[0], arrays_of(weight))
     if weight.order is not None:
         left, weight = operand_of(columns_in_order(x, weight.order), "x"), weight.in_order
     activations = activations_of(left, weight, scale_a, out_dtype, out, decode, norm_eps)
-    added = None if bias is None else operand_of(bias, "bias")
     if added is not None:
         require_bias(added, left, weight, activations.result)
     for operand in (left, added):
@@ -171,7 +170,7 @@ def require_vectors(arrays: Sequence[Operand]) -> None:
 
 def require_bias(bias: Operand, x: Operand, weight: PackedWeight, dtype: str) -> None:
     """`dtype`: of the result."""
-    if bias.shape != (weight.shape[1],) or bias.strides not in ((1,), (0,)) or bias.dtype != dtype:
+    if bias.shape != (weight.shape[1],) or not in_rows(bias) or bias.dtype != dtype:
         raise ShapeError(
             f"bias: must have {weight.shape[1]} elements of {dtype}, one after another; got {bias.dtype} of"
             f" shape {bias.shape}. Convert it"

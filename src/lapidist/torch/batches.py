@@ -84,9 +84,21 @@ def map_linear(
 
 
 def map_grouped(ops: Any, info: Any, dims: Dims, *args: Any) -> Batched:
-    """A launch for each: groups have no batch."""
+    """Groups have no batch."""
+    return one_by_one(ops.grouped, info, dims, *args)
+
+
+def map_rows(op: Any, info: Any, dims: Any, rows: Any, *operands: Any) -> Batched:
+    """An operator whose first tensor may have any dimensions before its last one."""
+    if any(isinstance(dim, int) for dim in dims[1:]):
+        return one_by_one(op, info, dims, rows, *operands)
+    return op(in_front(rows, dims[0]), *operands), 0
+
+
+def one_by_one(op: Any, info: Any, dims: Any, *args: Any) -> Batched:
+    """A launch for each element."""
     slices = (
-        [x if dim is None else x.select(dim, i) for x, dim in zip(args, dims, strict=True)]
+        [x.select(dim, i) if isinstance(dim, int) else x for x, dim in zip(args, dims, strict=True)]
         for i in range(info.batch_size)
     )
-    return torch.stack([ops.grouped(*operands) for operands in slices]), 0
+    return torch.stack([op(*operands) for operands in slices]), 0

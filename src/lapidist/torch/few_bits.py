@@ -4,6 +4,7 @@ bits, whose arrays and layout are arguments.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised import product as products
 from lapidist.quantised.activations import OF_16_BITS, activations_of
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, columns_in_order, of_layout
+from lapidist.torch.batches import map_rows, one_by_one
 from lapidist.torch.operators import Operator
 
 WEIGHT = "Tensor codes, Tensor scales, Tensor? zeros, int[] layout"
@@ -116,8 +118,11 @@ def fake_back(gradient: Any, codes: Any, scales: Any, zeros: Any, layout: list[i
 
 
 def keep(ctx: Any, inputs: Any, output: Any) -> None:
-    _, codes, scales, zeros, ctx.layout, _ = inputs
+    """Of the product, and of the one that is its gradient."""
+    _, codes, scales, zeros, ctx.layout, *_ = inputs
     ctx.save_for_backward(codes, scales, zeros)
+    ctx.save_for_forward(codes, scales, zeros)
+    ctx.shape = output.shape
 
 
 def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
@@ -128,9 +133,32 @@ def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     return of_x, None, None, None, None, of_bias
 
 
+def forth(ctx: Any, of_x: Any, *of_operands: Any) -> Any:
+    of_bias = of_operands[4]
+    if of_x is None:
+        return of_bias.expand(ctx.shape)
+    return few_bits.op(of_x, *ctx.saved_tensors, ctx.layout, of_bias)
+
+
+def back_of_gradient(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    return few_bits.op(gradient, *ctx.saved_tensors, ctx.layout), None, None, None, None
+
+
+def forth_of_gradient(ctx: Any, of_gradient: Any, *_: None) -> Any:
+    return few_bits_back.op(of_gradient, *ctx.saved_tensors, ctx.layout)
+
+
+def gradient_of_x(gradient: Any, weight: PackedWeight) -> Any:
+    """Of an x in the order of the weight's steps."""
+    return few_bits_back.op(gradient, weight.codes, weight.scales, weight.zeros, weight.layout)
+
+
 few_bits = Operator(f"few_bits(Tensor x, {WEIGHT}, Tensor? bias=None) -> Tensor", run_product, fake_product)
 few_bits_back = Operator(f"few_bits_back(Tensor gradient, {WEIGHT}) -> Tensor", run_back, fake_back)
-few_bits.record(keep, back)
+few_bits.record(keep, back, forth)
+few_bits_back.record(keep, back_of_gradient, forth_of_gradient)
+for product in (few_bits, few_bits_back):
+    product.map(partial(map_rows, product.op))
 
 
 # ---- rows of 8 bits ----
@@ -249,14 +277,25 @@ def fake_grouped_back(
 def keep_groups(ctx: Any, inputs: Any, output: Any) -> None:
     _, codes, scales, zeros, ctx.layout, offsets, ctx.expected_rows = inputs
     ctx.save_for_backward(codes, scales, zeros, offsets)
+    ctx.save_for_forward(codes, scales, zeros, offsets)
 
 
-def back_of_groups(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+def of_groups(product: Operator, ctx: Any, rows: Any) -> Any:
+    """Other rows of the same groups."""
     *arrays, offsets = ctx.saved_tensors
-    of_x = None
-    if ctx.needs_input_grad[0]:
-        of_x = few_bits_grouped_back.op(gradient, *arrays, ctx.layout, offsets, ctx.expected_rows)
-    return of_x, None, None, None, None, None, None
+    return product.op(rows, *arrays, ctx.layout, offsets, ctx.expected_rows)
+
+
+def record_groups(product: Operator, gradient: Operator) -> None:
+    """Each of them is the other's gradient."""
+
+    def back(ctx: Any, rows: Any) -> tuple[Any, ...]:
+        return of_groups(gradient, ctx, rows), None, None, None, None, None, None
+
+    def forth(ctx: Any, of_rows: Any, *_: None) -> Any:
+        return of_groups(product, ctx, of_rows)
+
+    product.record(keep_groups, back, forth)
 
 
 GROUPS = "Tensor offsets, int? expected_rows=None"
@@ -268,7 +307,10 @@ few_bits_grouped_back = Operator(
     run_grouped_back,
     fake_grouped_back,
 )
-few_bits_grouped.record(keep_groups, back_of_groups)
+record_groups(few_bits_grouped, few_bits_grouped_back)
+record_groups(few_bits_grouped_back, few_bits_grouped)
+for product in (few_bits_grouped, few_bits_grouped_back):
+    product.map(partial(one_by_one, product.op))
 
 
 # ---- rows of groups by their indices ----

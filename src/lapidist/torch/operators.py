@@ -102,9 +102,10 @@ class Operator:
         """Give the operator gradients, tangents (`forth`) and vmap (`mapped`, which is passed operators)."""
         self.record(keep, back, forth)
         self.cast()
-        torch.library.register_vmap(
-            f"lapidist::{self.name}", partial(mapped, torch.ops.lapidist), lib=LIBRARY
-        )
+        self.map(partial(mapped, torch.ops.lapidist))
+
+    def map(self, mapped: Rule) -> None:
+        torch.library.register_vmap(f"lapidist::{self.name}", mapped, lib=LIBRARY)
 
 
 # ---- the functions that run; inductor's code passes memory for the result, `out` ----

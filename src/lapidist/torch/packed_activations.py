@@ -18,7 +18,7 @@ from lapidist.epilogues.steps import TILE
 from lapidist.frameworks.torch_autocast import in_autocast
 from lapidist.quantised.bound_product import require_bias_alone
 from lapidist.quantised.packed_weight import PackedWeight
-from lapidist.quantised.product import gradient_to_x, require_weight
+from lapidist.quantised.product import require_weight
 from lapidist.quantised.row_norms import normalised, require_epsilon
 from lapidist.torch import few_bits, fused_epilogues, mlp
 from lapidist.torch.activations import ACTIVATIONS, added, require_residual
@@ -67,7 +67,7 @@ def linear(
         return added(hidden if activation is None else ACTIVATIONS[activation](hidden), residual)
     rows, addend = in_rows(input), None if residual is None else in_rows(residual)
     if is_recorded(operands):
-        hidden = Ended.apply(rows, bias, addend, weight, activation)
+        hidden, _ = Ended.apply(few_bits.in_order(rows, weight), bias, addend, weight.in_order, activation)
     else:
         hidden = in_one_launch(rows, weight, activation, False, norm_eps, bias=bias, residual=addend)
     return hidden.reshape(*input.shape[:-1], weight.shape[1])
@@ -99,7 +99,9 @@ def in_one_launch(
 
 
 class Ended(torch.autograd.Function):  # type: ignore[misc]
-    """One launch, which stores the activation's argument, too."""
+    """One launch, which stores the activation's argument, too: a result, by which gradients that are
+    differentiated again have gradients.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Any, bias: Any, residual: Any, weight: PackedWeight, activation: str) -> Any:
@@ -107,19 +109,18 @@ class Ended(torch.autograd.Function):  # type: ignore[misc]
         operands = dict(zip(("bias", "residual"), tensors, strict=True))
         hidden, before = in_one_launch(rows.detach(), weight, activation, True, **operands)
         ctx.save_for_backward(before)
-        ctx.call = weight, activation
-        return hidden
+        ctx.set_materialize_grads(False)
+        ctx.weight, ctx.activation = weight, activation
+        return hidden, before
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, of_hidden: Any) -> Any:
-        (before,), (weight, activation) = ctx.saved_tensors, ctx.call
-        of_rows, of_bias, of_residual, *_ = ctx.needs_input_grad
-        g = mlp.SLOPES[activation](of_hidden, before)
+    def backward(ctx: Any, of_hidden: Any, of_before: Any) -> Any:
+        needs_rows, needs_bias, needs_residual, *_ = ctx.needs_input_grad
+        g = mlp.slope(ctx, of_hidden, of_before, *ctx.saved_tensors)
         return (
-            gradient_to_x(g, weight) if of_rows else None,
-            g.sum(0) if of_bias else None,
-            of_hidden if of_residual else None,
+            None if g is None or not needs_rows else few_bits.gradient_of_x(g, ctx.weight),
+            None if g is None or not needs_bias else g.sum(0),
+            of_hidden if needs_residual else None,
             None,
             None,
         )

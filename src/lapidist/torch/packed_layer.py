@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 
 from lapidist.errors import ArgumentError, ShapeError, shown
-from lapidist.quantised.packed_weight import ARRAYS, PackedWeight, load, of_layout, unpack
+from lapidist.quantised.packed_weight import ARRAYS, PackedWeight, in_rows, load, of_layout, unpack
 from lapidist.quantised.packing import pack
 from lapidist.quantised.product import require_weight
 from lapidist.torch.few_bits import linear, require_tensor
@@ -27,6 +28,14 @@ def require_bias(bias: Any, weight: PackedWeight) -> None:
             f"bias: must have {weight.shape[1]} elements, as the weight has columns; got shape"
             f" {tuple(bias.shape)}. Pass that of the layer"
         )
+
+
+def copied(weight: PackedWeight, device: Any) -> PackedWeight:
+    """The weight on a device, in memory of its own."""
+    arrays = weight.arrays.items()
+    return replace(
+        weight, **{name: torch.empty_like(array, device=device).copy_(array) for name, array in arrays}
+    )
 
 
 class PackedModule(torch.nn.Module):  # type: ignore[misc]
@@ -57,17 +66,34 @@ class PackedModule(torch.nn.Module):  # type: ignore[misc]
         before = {name: getattr(self, name) for name in ARRAYS}
         super()._apply(*args, **options)
         for name, array in before.items():
-            if array is not None and getattr(self, name).dtype != array.dtype:
-                setattr(self, name, array.to(getattr(self, name).device))
+            if array is not None:
+                now = getattr(self, name)
+                setattr(self, name, in_rows(now if now.dtype == array.dtype else array.to(now.device)))
         return self
 
-    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        """A state may have another format or other groups: its arrays take the place of these."""
+    def _load_from_state_dict(
+        self, state: Mapping[str, Any], prefix: str, metadata: Mapping[str, Any], *rest: Any
+    ) -> None:
+        """A state may have another format or other groups: its arrays take the place of these. They are
+        copies, as torch has it, unless the caller assigns them.
+        """
         arrays = {name: state[prefix + name] for name in ("layout", *ARRAYS) if prefix + name in state}
         if len(arrays) >= 3:
-            self.hold(load(arrays).to(self.codes.device))
+            weight = load(arrays)
+            self.require_shape(weight.shape)
+            if not metadata.get("assign_to_params_buffers", False):
+                weight = copied(weight, self.codes.device)
+            self.hold(weight)
             state = {**state, **{prefix + name: getattr(self, name) for name in arrays}}
-        super()._load_from_state_dict(state, prefix, *rest)
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        expected = of_layout(self.numbers, self.codes, self.scales).shape
+        if shape != expected:
+            raise ShapeError(
+                f"state: must have a weight of {expected}, as the layer has; got one of {shape}. Pass that of"
+                " the model"
+            )
 
 
 class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
