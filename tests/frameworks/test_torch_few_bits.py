@@ -132,6 +132,7 @@ def test_what_has_no_numbers_is_not_packed() -> None:
         (torch.full((64, 8), torch.nan), "weight: must be finite"),
         (torch.ones(64, 8, dtype=torch.int32), "weight: must hold floats to be quantised; got int32"),
         (torch.ones(64, 0), "weight: must be a matrix .* with rows and columns"),
+        (torch.ones(64, 8).to_sparse(), "weight: must be a dense tensor; got torch.sparse_coo"),
     ):
         with pytest.raises(lapidist.LapidistError, match=words):
             quantised.pack(weight, "int8")

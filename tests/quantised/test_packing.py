@@ -42,6 +42,15 @@ def test_gptq_gives_its_numbers(rng: np.random.Generator, offset: int) -> None:
     assert np.array_equal(quantised.unpack(packed), expected)
 
 
+def test_gptq_s_zero_points_less_one_borrow(rng: np.random.Generator) -> None:
+    """As words have it: GPTQModel takes 0x11111111 off each, and adds it again."""
+    codes, zeros = rng.integers(0, 16, (K, N)), rng.integers(0, 16, (K // 32, N))
+    words = words_along_n(zeros, tuple(range(8))).view(np.uint32) - np.uint32(0x11111111)
+    scales = np.ones((K // 32, N), np.float16)
+    packed = quantised.from_gptq(words_along_k(codes), scales, words.view(np.int32), zero_offset=1)
+    assert np.array_equal(quantised.unpack(packed), codes - np.repeat(zeros, 32, 0))
+
+
 @pytest.mark.parametrize("group", [32, 64, 128])
 def test_gptq_s_groups_of_the_largest_activations(rng: np.random.Generator, group: int) -> None:
     """Of desc_act: rows of a group lie anywhere, and the last group is short. x follows."""
@@ -185,6 +194,7 @@ def test_packed_bits_stay_as_they_were(format: str, more: Any, sums: list[int]) 
 
 PACKED, X = quantised.pack(np.ones((64, 8)), "int4"), np.ones((2, 64), np.float16)
 STATE = PACKED.state_dict()
+PAIRS, WIDE = np.zeros((8, 32), np.uint8), np.repeat([[3e38], [-3e38]], 8, 1)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +207,27 @@ STATE = PACKED.state_dict()
             lambda: quantised.from_gptq(
                 np.zeros((16, 8), np.int32), np.ones((1, 8), np.float16), g_idx=np.zeros(64)
             ),
-            "g_idx: must have 8 entries for each row of qweight, .*: 128; got 64",
+            r"g_idx: must have 8 entries for each row of qweight, .*: 128; got shape \(64,\)",
+        ),
+        (lambda: quantised.from_gptq(WORDS, np.ones((1, 8), "f4"), g_idx=5), r"g_idx: .*; got shape \(\)"),
+        (
+            lambda: quantised.from_gptq(WORDS, 0, zero_offset=np.ones(2)),
+            "zero_offset: must be 0 or 1; got nd",
+        ),
+        (lambda: quantised.from_mxfp4(np.zeros((0, 2, 16), "u1"), 0), r"blocks: .* got uint8 of \(0, 2, 16"),
+        (lambda: quantised.from_nvfp4(PAIRS, PAIRS[:, ::8], 1j), "factor: must be one finite number; got 1j"),
+        (
+            lambda: quantised.from_nvfp4(PAIRS, PAIRS[:, ::8], "2"),
+            "factor: must be one finite number; got '2'",
+        ),
+        (lambda: quantised.pack(np.ma.ones((64, 8)), "int8"), "weight: must be a plain array; a masked one"),
+        (
+            lambda: quantised.from_gptq(WORDS, np.ma.ones((1, 8), "f4")),
+            "scales: must be a plain array; a masked one",
+        ),
+        (
+            lambda: quantised.pack(WIDE, "int4", zero_points=True),
+            "weight: with zero_points, ranges of groups",
         ),
         (lambda: quantised.pack(np.ones((64, 8)), "mxfp4", group=64), "mxfp4 has a factor for 32"),
         (lambda: quantised.pack(np.ones((64, 8)), "e4m3", zero_points=True), "zero_points: are for int4"),

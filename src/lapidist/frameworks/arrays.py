@@ -198,11 +198,15 @@ def of_torch(tensor: Any, name: str) -> Operand:
     )
 
 
-def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
+def require_no_mask(array: object, name: str) -> None:
     if isinstance(array, np.ma.MaskedArray):
         raise DTypeError(
             f"{name}: must be a plain array; a masked one would lose its mask. Fill it first with .filled()"
         )
+
+
+def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
+    require_no_mask(array, name)
     size = array.dtype.itemsize
     if not size:
         raise DTypeError(

@@ -8,9 +8,9 @@ import numpy as np
 
 from lapidist.calls.keywords import unexpected
 from lapidist.calls.number_rules import require_flag
-from lapidist.dtypes import integer_from
+from lapidist.dtypes import integer_from, is_real_array
 from lapidist.errors import ArgumentError, DTypeError, ShapeError, shown
-from lapidist.frameworks.arrays import framework_of
+from lapidist.frameworks.arrays import framework_of, require_no_mask
 from lapidist.quantised.fragment_order import as_words, padded
 from lapidist.quantised.number_formats import GROUP_OF, GROUPS, SYMMETRIC_ZERO, format_named
 from lapidist.quantised.packed_weight import PackedWeight, made, on_host, placed_like, require_groups, stack
@@ -23,6 +23,7 @@ from lapidist.quantised.quantising import (
     with_zero_points,
 )
 
+ONE_EACH = 0x11111111  # 1 in each nibble of a word
 AWQ_ORDER = 0, 2, 4, 6, 1, 3, 5, 7  # the column that each nibble of a word has, of eight
 
 SIZES = "Write group=32, 64 or 128: that many steps of k share a factor"
@@ -49,6 +50,7 @@ def pack(
     if unknown:
         raise unexpected(pack, unknown, WAYS_OUT)
     require_no_module(weight)
+    require_plain(weight, "weight")
     if len(getattr(weight, "shape", ())) == 3 and len(weight):
         return stack([pack(each, format, group=group, zero_points=zero_points) for each in weight])
     require_flag("zero_points", zero_points)
@@ -80,6 +82,17 @@ def require_no_module(weight: Any) -> None:
         )
 
 
+def require_plain(array: Any, name: str) -> None:
+    """Refuse arrays with a mask, and tensors without numbers in rows and columns."""
+    require_no_mask(array, name)
+    if framework_of(array) == "torch":
+        from lapidist.frameworks.tensor_rules import require_dense
+
+        require_dense(array, name)
+        if array.is_meta:
+            raise ArgumentError(f"{name}: must have numbers; got a tensor on meta. Load its numbers first")
+
+
 def floats_of(weight: Any) -> Any:
     """A weight to be quantised: a tensor of torch as it is, others in NumPy."""
     is_tensor = framework_of(weight) == "torch"
@@ -92,8 +105,6 @@ def floats_of(weight: Any) -> Any:
         )
     if dtype not in ("float64", "float32", "float16", "bfloat16"):
         raise DTypeError(f"weight: must hold floats to be quantised; got {dtype}. Convert it")
-    if is_tensor and plain.is_meta:
-        raise ArgumentError("weight: must have numbers; got a tensor on meta. Load the model's weights first")
     return plain
 
 
@@ -105,7 +116,8 @@ def from_gptq(
     `zero_offset`: what is added to zero points of the file: 1 (None), and 0 for files of version 2. Where all
     are 8 it must be said: those of version 2 have 8 of symmetric weights, those before have 7.
     """
-    if zero_offset not in (None, 0, 1):
+    offset = integer_from(0, 1 if zero_offset is None else zero_offset)
+    if offset is None or offset > 1:
         raise ArgumentError(f"zero_offset: must be 0 or 1; got {shown(zero_offset)}. Take 0 for version 2")
 
     words = require_words(qweight, "qweight", qweight)
@@ -113,31 +125,33 @@ def from_gptq(
     codes = cast(nibbles_of(words).swapaxes(1, 2).reshape(k, n), "uint8")
     factors = on_device_of(scales, qweight, "scales")
     group = require_groups(k, n, tuple(factors.shape), "scales")
-    if g_idx is not None and len(g_idx) != k:
-        raise ShapeError(
-            f"g_idx: must have 8 entries for each row of qweight, which has 4 bits a code: {k}; got"
-            f" {len(g_idx)}. Pass those of this layer, or unpack codes of 8 bits for from_codes"
-        )
-    order = None if g_idx is None else order_of(on_host(g_idx), group)
+    order = None if g_idx is None else order_of(g_idx, k, group)
     if order is not None:
         codes = codes[placed_like(order, qweight)]
     zeros = None
     if qzeros is not None:
-        stored = columns_of(require_words(qzeros, "qzeros", qweight), tuple(range(8)), n, "qzeros")
+        words, in_turn = require_words(qzeros, "qzeros", qweight), tuple(range(8))
+        stored = columns_of(words, in_turn, n, "qzeros")
         if zero_offset is None and (stored == SYMMETRIC_ZERO).all():
             raise ArgumentError(
                 "zero_offset: must be said where all zero points are stored as 8; got None. Pass 0 for a file"
                 ' of version 2 (checkpoint_format "gptq_v2"), or 1'
             )
-        zeros = stored + (1 if zero_offset is None else zero_offset)
+        zeros = columns_of(words + offset * ONE_EACH, in_turn, n, "qzeros")
         zeros = None if (zeros == SYMMETRIC_ZERO).all() else zeros
     return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight, order)
 
 
-def order_of(groups: Any, group: int) -> Any:
+def order_of(g_idx: Any, k: int, group: int) -> Any:
     """The order of rows in which the groups of all are neighbours, of weights that were quantised by the
     sizes of activations (desc_act); None where they are.
     """
+    groups = on_host(on_device_of(g_idx, g_idx, "g_idx"))
+    if groups.shape != (k,):
+        raise ShapeError(
+            f"g_idx: must have 8 entries for each row of qweight, which has 4 bits a code: {k}; got shape"
+            f" {groups.shape}. Pass those of this layer, or unpack codes of 8 bits for from_codes"
+        )
     expected = np.arange(len(groups)) // group
     if np.array_equal(groups, expected):
         return None
@@ -166,7 +180,7 @@ def from_mxfp4(blocks: Any, scales: Any) -> PackedWeight:
     if len(getattr(blocks, "shape", ())) == 4 and blocks.shape[:-1] == getattr(scales, "shape", None):
         return stack([from_mxfp4(*pair) for pair in zip(blocks, scales, strict=True)])
     pairs, factors = on_device_of(blocks, blocks, "blocks"), on_device_of(scales, blocks, "scales")
-    if pairs.ndim != 3 or pairs.shape[2] != 16 or type_name(pairs) != "uint8":
+    if pairs.ndim != 3 or pairs.shape[2] != 16 or 0 in pairs.shape or type_name(pairs) != "uint8":
         raise ShapeError(
             f"blocks: must be bytes of shape (n, k / 32, 16), or those of experts, with scales for each; got"
             f" {type_name(pairs)} of {tuple(pairs.shape)}. Correct it"
@@ -185,7 +199,7 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
     factor of the whole weight. Where files have one that they divide by, pass 1 over it.
     """
     codes, factors = on_device_of(pairs, pairs, "pairs"), on_device_of(scales, pairs, "scales")
-    if codes.ndim != 2 or type_name(codes) != "uint8":
+    if codes.ndim != 2 or 0 in codes.shape or type_name(codes) != "uint8":
         raise ShapeError(
             f"pairs: must be bytes of shape (n, k / 2); got {type_name(codes)} of {tuple(codes.shape)}."
             " Correct it"
@@ -196,11 +210,11 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
             f"scales: must be e4m3 of shape {expected}; got {type_name(factors)} of {tuple(factors.shape)}."
             " Correct them"
         )
-    try:
-        overall = np.float32(on_host(factor)).reshape(-1)
-    except (TypeError, ValueError):
-        overall = np.empty(0, np.float32)
-    if overall.size != 1 or not np.isfinite(overall).all():
+    number = on_host(factor)
+    is_real = number.size == 1 and is_real_array(number.reshape(()))
+    with np.errstate(over="ignore"):
+        overall = number.reshape(-1).astype(np.float32) if is_real else np.full(1, np.nan, np.float32)
+    if not np.isfinite(overall).all():
         raise ArgumentError(
             f"factor: must be one finite number; got {shown(factor)}. Pass that of the weight"
         )
@@ -225,10 +239,9 @@ def from_codes(codes: Any, scales: Any, format: str) -> PackedWeight:
 
 def on_device_of(array: Any, like: Any, name: str) -> Any:
     """An array in the library and on the device of another."""
+    require_plain(array, name)
     if framework_of(like) != "torch" or framework_of(array) != "torch":
         return placed_like(on_host(array), like)
-    if array.is_meta:
-        raise ArgumentError(f"{name}: must have numbers; got a tensor on meta. Load the file first")
     return array.detach().to(like.device)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.quantised.number_formats import (
     E2M1,
@@ -101,7 +102,13 @@ def with_two_factors(parts: Any, format: Format) -> Packed:
 def with_zero_points(parts: Any, format: Format) -> Packed:
     lib = library_of(parts)
     lowest, highest = lib.clip(lib.amin(parts, 1), None, 0), lib.clip(lib.amax(parts, 1), 0, None)
-    scales = cast((highest - lowest) / constant(15, parts), "bfloat16")
+    with np.errstate(over="ignore"):
+        spans = highest - lowest
+    if not lib.isfinite(spans).all():
+        raise ArgumentError(
+            "weight: with zero_points, ranges of groups must be finite in float32; got infinity. Scale it"
+        )
+    scales = cast(spans / constant(15, parts), "bfloat16")
     divisors = lib.where(scales == 0, constant(1, parts), cast(scales, "float32"))
     zeros = lib.clip(lib.round(-lowest / divisors), 0, 15)
     codes = lib.clip(lib.round(parts / divisors[:, None]) + zeros[:, None], 0, 15)
